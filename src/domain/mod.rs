@@ -1,0 +1,8 @@
+//! Values and rules: no async, no SQL, no HTTP and no clock live here.
+
+pub mod event;
+pub mod ids;
+pub mod money;
+mod names;
+pub mod principal;
+pub mod time;

@@ -1,0 +1,104 @@
+//! Instants, kept to the microsecond in UTC.
+
+use std::fmt;
+use std::time::Duration;
+
+use time::format_description::well_known::Rfc3339;
+use time::{OffsetDateTime, UtcOffset};
+
+/// An instant: microseconds since 1970-01-01T00:00:00Z. The clock is a parameter, so there is no `now` here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Timestamp(i64);
+
+/// Why a text is no instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TimestampError {
+    /// Not RFC 3339, or no offset.
+    #[error("a time is RFC 3339 with an offset, such as 2026-01-31T09:30:00.000001Z")]
+    Format,
+    /// Outside the years 0001 to 9999.
+    #[error("the time is outside the years that can be kept")]
+    Range,
+}
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+impl Timestamp {
+    /// 1970-01-01T00:00:00Z.
+    pub const EPOCH: Self = Self(0);
+
+    /// From microseconds since 1970; `None` outside the years 0001 to 9999.
+    pub fn from_micros(micros: i64) -> Option<Self> {
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000).ok().map(|_| Self(micros))
+    }
+
+    /// Microseconds since 1970.
+    pub fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// Parses RFC 3339 with an offset; digits below the microsecond are cut off.
+    pub fn parse(text: &str) -> Result<Self, TimestampError> {
+        let parsed = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| TimestampError::Format)?;
+        Ok(Self::from(parsed))
+    }
+
+    /// Later by `by`, saturating at the end of what can be kept.
+    #[must_use]
+    pub fn plus(self, by: Duration) -> Self {
+        let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        Self::from_micros(self.0.saturating_add(micros)).unwrap_or(Self(253_402_300_799 * MICROS_PER_SECOND))
+    }
+
+    /// Earlier by `by`, saturating at 1970.
+    #[must_use]
+    pub fn minus(self, by: Duration) -> Self {
+        let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(micros).max(0))
+    }
+}
+
+impl From<OffsetDateTime> for Timestamp {
+    fn from(at: OffsetDateTime) -> Self {
+        let micros = at.unix_timestamp_nanos().div_euclid(1_000);
+        // Every OffsetDateTime lies within ±9999 years, which fits 64 bits of microseconds.
+        Self(i64::try_from(micros).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<Timestamp> for OffsetDateTime {
+    fn from(at: Timestamp) -> Self {
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    }
+}
+
+/// RFC 3339, UTC, always six digits: `2026-01-31T09:30:00.000001Z`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = OffsetDateTime::from(*self).to_offset(UtcOffset::UTC);
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",
+            at.year(),
+            u8::from(at.month()),
+            at.day(),
+            at.hour(),
+            at.minute(),
+            at.second(),
+            at.microsecond()
+        )
+    }
+}
+
+impl serde::Serialize for Timestamp {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Timestamp {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
