@@ -1,8 +1,21 @@
 //! Values and rules: no async, no SQL, no HTTP and no clock live here.
 
+pub mod aggregate;
+pub mod change;
+pub mod command;
+pub mod decide;
+pub mod digest;
 pub mod event;
 pub mod ids;
 pub mod money;
 mod names;
+pub mod outcome;
+pub mod payload;
 pub mod principal;
+pub mod refusal;
+pub mod request;
+pub mod session;
+pub mod status;
+pub mod task;
 pub mod time;
+pub mod usage;

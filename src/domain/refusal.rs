@@ -1,0 +1,140 @@
+//! Refusals: what the contract answers instead of a change. The HTTP layer maps each to a status and a problem.
+
+use super::digest::Digest;
+use super::ids::EventId;
+use super::outcome::Ending;
+use super::principal::Permission;
+use super::request::RequestStatus;
+use super::status::Status;
+use super::time::Timestamp;
+
+/// One thing that is wrong with a body, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// A JSON pointer into the body; `""` is the whole.
+    pub pointer: String,
+    /// What is wrong, for a person.
+    pub detail: String,
+}
+
+impl Fault {
+    /// A fault at `pointer`.
+    pub fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), detail: detail.into() }
+    }
+}
+
+/// How a closed task ended, for refusals that name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// The recorded outcome and reason.
+    pub ending: Ending,
+    /// The length of the log.
+    pub last_seq: i64,
+}
+
+/// Why a call is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The task is closed.
+    TaskClosed(Closed),
+    /// The task's log is archived.
+    TaskArchived,
+    /// A cancel is pending: no session, request or child may begin.
+    TaskCancelled,
+    /// A cancel cannot be taken back.
+    CancelPending(Status),
+    /// `cancelled_by_human` needs a cancel.
+    NotCancelled(Status),
+    /// The session is closed. On a closed task it names the outcome too.
+    SessionClosed {
+        /// Why it closed.
+        reason: String,
+        /// The length of the task's log.
+        last_seq: i64,
+    },
+    /// Another session took over.
+    SessionSuperseded {
+        /// The length of the task's log.
+        last_seq: i64,
+    },
+    /// A session was taken over, so every write names its session.
+    SessionRequired,
+    /// The agent works as many tasks as it may.
+    ConcurrencyLimit(u32),
+    /// An event id was used with other content.
+    EventIdConflict(EventId),
+    /// The harness may not write this type.
+    EventTypeReserved(Fault),
+    /// The outcome is the server's alone.
+    OutcomeReserved,
+    /// The request was settled before.
+    RequestResolved {
+        /// How.
+        status: RequestStatus,
+        /// By whom; absent when nobody did.
+        resolved_by: Option<String>,
+        /// When.
+        resolved_at: Option<Timestamp>,
+    },
+    /// The request's time is over.
+    RequestExpired(Timestamp),
+    /// Other digests were reviewed than the request binds to.
+    DigestMismatch(Vec<Digest>),
+    /// The agent is disabled.
+    AgentDisabled,
+    /// The budget is above what the agent's settings allow.
+    BudgetAboveDefault(String),
+    /// The owner is no member.
+    OwnerNotMember(Fault),
+    /// No such task for this caller.
+    TaskNotFound,
+    /// No such session of the task.
+    SessionNotFound,
+    /// No such request of the task.
+    RequestNotFound,
+    /// No such thing of the directory.
+    NotFound(&'static str),
+    /// Missing or bad credentials.
+    Unauthenticated(String),
+    /// A permission is missing.
+    PermissionDenied(Permission),
+    /// Unknown and foreign organizations alike.
+    OrganizationForbidden,
+    /// Only the service account of the task's agent may do this.
+    AgentTaskForbidden,
+    /// This principal may not name such an origin.
+    OriginForbidden,
+    /// Only people may do this.
+    PersonRequired,
+    /// The body is not JSON.
+    InvalidJson(String),
+    /// The cursor was tampered with or belongs to another query.
+    InvalidCursor,
+    /// The body or a part of it is too large.
+    PayloadTooLarge {
+        /// The limit in bytes.
+        limit: usize,
+        /// What was too large.
+        what: String,
+    },
+    /// The media type is not JSON.
+    UnsupportedMediaType,
+    /// The body breaks rules; each fault says where.
+    Invalid(Vec<Fault>),
+    /// The thing has open tasks.
+    OpenTasks(i64),
+    /// The name is taken.
+    NameTaken(Fault),
+}
+
+impl Refusal {
+    /// One fault of the body.
+    pub fn invalid(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::Invalid(vec![Fault::new(pointer, detail)])
+    }
+}
+
+/// A part of a command that was read from a body. Faults are kept until the state was looked at, because refusals of
+/// the state rank before those of the body.
+pub type Checked<T> = Result<T, Refusal>;

@@ -1,0 +1,116 @@
+//! Usage reports: the ledger's rows, and how a correction is priced.
+
+use super::ids::{ModelId, ReportId, SessionId};
+use super::money::{Money, MoneyError, Prices, TokenCounts, cost};
+use super::time::Timestamp;
+
+/// One row of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerRow {
+    /// The row.
+    pub id: ReportId,
+    /// Its key.
+    pub idempotency_key: String,
+    /// The session that reported.
+    pub session_id: Option<SessionId>,
+    /// The model as the harness named it.
+    pub model_id: String,
+    /// The directory's model, when the name is known.
+    pub model_ref: Option<ModelId>,
+    /// The counts; signed differences in a correction.
+    pub tokens: TokenCounts,
+    /// The prices used.
+    pub prices: Prices,
+    /// The cost; absent when unmeasured or unpriced.
+    pub cost: Option<Money>,
+    /// Whether any count was given.
+    pub measured: bool,
+    /// The original row, in a correction.
+    pub corrects: Option<ReportId>,
+    /// Change of the task's unmeasured reports.
+    pub unmeasured_delta: i16,
+    /// Change of the task's unpriced reports.
+    pub unpriced_delta: i16,
+    /// The sequence number of its event.
+    pub seq: i64,
+    /// The server's clock at the write.
+    pub recorded_at: Timestamp,
+}
+
+/// A model of the directory with the prices in force now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PricedModel {
+    /// The model.
+    pub id: ModelId,
+    /// Its prices.
+    pub prices: Prices,
+}
+
+/// A report or a correction, priced: what becomes a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Priced {
+    /// The counts to add to the totals.
+    pub tokens: TokenCounts,
+    /// The prices used.
+    pub prices: Prices,
+    /// The cost to add to the total.
+    pub cost: Option<Money>,
+    /// Whether any count was given.
+    pub measured: bool,
+    /// Change of the task's unmeasured reports.
+    pub unmeasured_delta: i16,
+    /// Change of the task's unpriced reports.
+    pub unpriced_delta: i16,
+}
+
+/// Prices a first report. All counts absent: unmeasured. No model, or a positive count without a price: unpriced.
+/// Neither is ever a cost of zero.
+pub fn price(counts: Option<TokenCounts>, model: Option<&PricedModel>) -> Result<Priced, MoneyError> {
+    let prices = model.map(|model| model.prices).unwrap_or_default();
+    let measured = counts.is_some();
+    let tokens = counts.unwrap_or_default();
+    let cost = match (counts, model) {
+        (Some(counts), Some(_)) => cost(counts, &prices)?,
+        (None, _) | (_, None) => None,
+    };
+    Ok(Priced {
+        tokens,
+        prices,
+        cost,
+        measured,
+        unmeasured_delta: i16::from(!measured),
+        unpriced_delta: i16::from(measured && cost.is_none()),
+    })
+}
+
+/// Prices a correction: the signed difference between the full right `counts` and what the original and its earlier
+/// corrections (`chain`, oldest first) recorded, at the prices of the chain, or at those of `current` if it had none.
+pub fn price_correction(
+    counts: TokenCounts,
+    chain: &[LedgerRow],
+    current: Option<&PricedModel>,
+) -> Result<Priced, MoneyError> {
+    let mut recorded = TokenCounts::default();
+    let mut paid = Money::ZERO;
+    let (mut unmeasured, mut unpriced) = (0_i16, 0_i16);
+    for row in chain {
+        recorded = recorded.checked_add(row.tokens).ok_or(MoneyError::TooLarge)?;
+        paid = paid.checked_add(row.cost.unwrap_or_default())?;
+        unmeasured += row.unmeasured_delta;
+        unpriced += row.unpriced_delta;
+    }
+    let settled = chain.iter().find(|row| row.cost.is_some()).map(|row| row.prices);
+    let prices = settled.or_else(|| current.map(|model| model.prices));
+    let full = match prices {
+        Some(prices) => cost(counts, &prices)?,
+        None => None,
+    };
+    Ok(Priced {
+        tokens: counts.checked_sub(recorded).ok_or(MoneyError::TooLarge)?,
+        prices: prices.unwrap_or_default(),
+        cost: full.map(|full| full.checked_sub(paid)).transpose()?,
+        measured: true,
+        unmeasured_delta: -unmeasured,
+        unpriced_delta: i16::from(full.is_none()) - unpriced,
+    })
+}

@@ -1,0 +1,122 @@
+//! Postgres: the only room that knows sqlx. The pool is private to it, and [`Store::commit`] is the only writer of
+//! tasks and events.
+
+mod commit;
+mod create;
+pub mod directory;
+mod due;
+mod error;
+mod events;
+mod heartbeat;
+mod lease;
+mod requests;
+mod rows;
+mod sessions;
+mod statements;
+mod tasks;
+mod usage;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::Migrator;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection, PgConnection, PgPool};
+
+pub use create::NewTask;
+pub use due::{DueRequests, DueSessions};
+pub use error::{CommitError, StoreError};
+pub use events::EventPage;
+pub use heartbeat::Heartbeat;
+pub use requests::{InboxPage, InboxRow};
+pub use tasks::{Sort, TaskFilter, TaskPage, TaskPosition, Want};
+pub use usage::StoredReport;
+
+/// The migrations, in the binary: `mandate migrate` needs no files.
+static MIGRATIONS: Migrator = sqlx::migrate!("./migrations/postgres");
+
+/// How to reach Postgres.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// A `postgres://` URL.
+    pub url: String,
+    /// The most connections that are open at once.
+    pub max_connections: u32,
+    /// How long a call waits for a connection.
+    pub acquire_timeout: Duration,
+    /// How long a statement may run.
+    pub statement_timeout: Duration,
+    /// Whether a transaction-pooling proxy stands between: then no statement is named, and each stands in an
+    /// explicit transaction.
+    pub transaction_pooler: bool,
+    /// How long a session may be silent.
+    pub session_timeout: Duration,
+}
+
+/// The state.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pool: PgPool,
+    pooled_by_proxy: bool,
+    session_timeout: Duration,
+}
+
+impl Store {
+    /// Opens a pool. Connections are made when they are needed.
+    pub fn connect(options: &StoreOptions) -> Result<Self, StoreError> {
+        let mut connect = PgConnectOptions::from_str(&options.url).map_err(StoreError::from)?;
+        if options.transaction_pooler {
+            connect = connect.statement_cache_capacity(0);
+        } else {
+            let timeout = options.statement_timeout.as_millis().to_string();
+            connect = connect.options([("statement_timeout", timeout.as_str()), ("timezone", "UTC")]);
+        }
+        let connect = connect.application_name("mandate");
+        let pool = PgPoolOptions::new()
+            .max_connections(options.max_connections)
+            .acquire_timeout(options.acquire_timeout)
+            .test_before_acquire(false)
+            .connect_lazy_with(connect);
+        Ok(Self { pool, pooled_by_proxy: options.transaction_pooler, session_timeout: options.session_timeout })
+    }
+
+    /// Applies the migrations, one process at a time.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        MIGRATIONS.run(&self.pool).await.map_err(StoreError::from)
+    }
+
+    /// Applies the migrations over a connection of its own, without a pool and its time-outs.
+    pub async fn migrate_url(url: &str) -> Result<(), StoreError> {
+        let mut connection = PgConnection::connect(url).await.map_err(StoreError::from)?;
+        MIGRATIONS.run(&mut connection).await.map_err(StoreError::from)?;
+        connection.close().await.map_err(StoreError::from)
+    }
+
+    /// Whether Postgres answers and has this version's schema.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        let wanted = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default();
+        let applied: Option<i64> =
+            self.scalar("SELECT max(version) FROM public._sqlx_migrations WHERE success").await?;
+        if applied.unwrap_or_default() < wanted {
+            return Err(StoreError::NotMigrated);
+        }
+        Ok(())
+    }
+
+    async fn scalar<T>(&self, statement: &'static str) -> Result<T, StoreError>
+    where
+        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
+    {
+        Ok(sqlx::query_scalar(statement).persistent(!self.pooled_by_proxy).fetch_one(&self.pool).await?)
+    }
+
+    /// How long a session may be silent.
+    pub fn session_timeout(&self) -> Duration {
+        self.session_timeout
+    }
+
+    /// Closes the pool; calls that are under way end first.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}

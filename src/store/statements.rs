@@ -1,0 +1,200 @@
+//! The statements that write a change. Each is one round trip: the compare-and-set on `last_seq` is the lock, and
+//! everything else in the statement happens only when it matched.
+
+use std::sync::LazyLock;
+
+/// `$1` organization, `$2` task, `$3` expected seq, `$4` recorded at, then eleven arrays of equal length.
+const EVENTS: &str = "
+e AS (
+    INSERT INTO agent_runtime.events (
+        organization_id, task_id, seq, event_id, type, schema_version, actor_kind, actor_id, channel, session_id, at,
+        recorded_at, payload, redacted, digest)
+    SELECT $1, $2, e.seq, e.event_id, e.type, e.schema_version, e.actor_kind, e.actor_id, e.channel, e.session_id,
+        e.at, $4, e.payload::json,
+        CASE WHEN e.redacted IS NULL THEN '{}'::text[]
+             ELSE ARRAY(SELECT json_array_elements_text(e.redacted::json)) END,
+        e.digest
+    FROM t, unnest($5::bigint[], $6::uuid[], $7::text[], $8::integer[], $9::text[], $10::text[], $11::text[],
+        $12::uuid[], $13::timestamptz[], $14::text[], $15::text[], $16::bytea[])
+        AS e(seq, event_id, type, schema_version, actor_kind, actor_id, channel, session_id, at, payload, redacted,
+             digest)
+)";
+
+/// A sign of life of the session `$17`, if it is open.
+const ALIVE: &str = "
+a AS (
+    UPDATE agent_runtime.sessions s SET heartbeat_at = greatest(s.heartbeat_at, clock_timestamp())
+    FROM t WHERE s.organization_id = $1 AND s.task_id = $2 AND s.id = $17 AND s.closed_at IS NULL
+)";
+
+/// One row of the ledger, `$28` to `$46`.
+const LEDGER: &str = "
+l AS (
+    INSERT INTO agent_runtime.budget_ledger (
+        organization_id, task_id, recorded_at, id, account_id, idempotency_key, request_hash, session_id, model_id,
+        model_ref, tokens_in, tokens_out, cache_read_tokens, cache_write_tokens, input_cost_per_million,
+        output_cost_per_million, cache_read_cost_per_million, cache_write_cost_per_million, cost, measured, corrects,
+        unmeasured_delta, unpriced_delta, seq)
+    SELECT $1, $2, $4, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46,
+        $47, $48
+    FROM t
+)";
+
+const WHERE: &str = "WHERE organization_id = $1 AND id = $2 AND last_seq = $3 AND log_archived_at IS NULL";
+
+/// Events alone: `$18` last seq, `$19` head, `$20` phase, `$21` milestone.
+pub(super) static APPEND: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "WITH t AS (
+            UPDATE agent_runtime.tasks SET last_seq = $18, log_digest = $19, updated_at = $4, phase = $20,
+                furthest_milestone = $21, dirty = true
+            {WHERE} RETURNING id
+        ), {EVENTS}, {ALIVE}
+        SELECT count(*) FROM t"
+    )
+});
+
+/// A report that closes nothing: `$18` last seq, `$19` head, `$20` cost, `$21` to `$24` counts, `$25` unmeasured,
+/// `$26` unpriced; `$27` is not used, so that the ledger's numbers are the same everywhere.
+pub(super) static REPORT: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "WITH t AS (
+            UPDATE agent_runtime.tasks SET last_seq = $18, log_digest = $19, updated_at = $4, cost_total = $20,
+                tokens_in = $21, tokens_out = $22, cache_read_tokens = $23, cache_write_tokens = $24,
+                unmeasured_reports = $25, unpriced_reports = $26, dirty = true
+            {WHERE} AND $27::boolean RETURNING id
+        ), {EVENTS}, {ALIVE}, {LEDGER}
+        SELECT count(*) FROM t"
+    )
+});
+
+/// Any change: `$18` to `$23` are JSON (facts, sessions opened and closed, requests opened and settled, ledger), and
+/// `$24` the requests that must not have expired by the database's clock, in the statement that settles them.
+pub(super) static CHANGE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "WITH f AS (
+            SELECT * FROM json_to_record($18::json) AS f(
+                owner text, status text, status_since timestamptz, control text, phase text, furthest_milestone text,
+                outcome text, outcome_reason text, result text, cost_total numeric, set_aside numeric,
+                tokens_in bigint, tokens_out bigint, cache_read_tokens bigint, cache_write_tokens bigint,
+                unmeasured_reports bigint, unpriced_reports bigint, open_requests integer, open_sessions integer,
+                open_children integer, last_generation integer, taken_over boolean, last_seq bigint, log_digest bytea,
+                closed_at timestamptz, timeout_at timestamptz)
+        ), t AS (
+            UPDATE agent_runtime.tasks t SET owner = f.owner, status = f.status, status_since = f.status_since,
+                control = f.control, phase = f.phase, furthest_milestone = f.furthest_milestone, outcome = f.outcome,
+                outcome_reason = f.outcome_reason, result = f.result::json, cost_total = f.cost_total,
+                set_aside = f.set_aside, tokens_in = f.tokens_in, tokens_out = f.tokens_out,
+                cache_read_tokens = f.cache_read_tokens, cache_write_tokens = f.cache_write_tokens,
+                unmeasured_reports = f.unmeasured_reports, unpriced_reports = f.unpriced_reports,
+                open_requests = f.open_requests, open_sessions = f.open_sessions, open_children = f.open_children,
+                last_generation = f.last_generation, taken_over = f.taken_over, last_seq = f.last_seq,
+                log_digest = f.log_digest, updated_at = $4, closed_at = f.closed_at, timeout_at = f.timeout_at,
+                dirty = true
+            FROM f
+            WHERE t.organization_id = $1 AND t.id = $2 AND t.last_seq = $3 AND t.log_archived_at IS NULL
+                AND NOT EXISTS (
+                    SELECT FROM agent_runtime.requests r
+                    WHERE r.organization_id = $1 AND r.task_id = $2 AND r.id = ANY ($24::uuid[])
+                        AND r.expires_at <= clock_timestamp())
+            RETURNING t.id
+        ), {EVENTS}, {ALIVE}, {SESSIONS}, {REQUESTS}, {LEDGER_JSON}
+        SELECT count(*) FROM t"
+    )
+});
+
+const SESSIONS: &str = "
+so AS (
+    INSERT INTO agent_runtime.sessions (
+        organization_id, task_id, id, session_key, harness_instance, generation, opened_at, heartbeat_at, request_hash,
+        check_at)
+    SELECT $1, $2, s.id, s.session_key, s.harness_instance, s.generation, $4, $4, s.request_hash, s.check_at
+    FROM t, json_to_recordset($19::json) AS s(
+        id uuid, session_key text, harness_instance text, generation integer, request_hash bytea, check_at timestamptz)
+), sc AS (
+    UPDATE agent_runtime.sessions s SET closed_at = $4, close_reason = c.reason
+    FROM t, json_to_recordset($20::json) AS c(id uuid, reason text)
+    WHERE s.organization_id = $1 AND s.task_id = $2 AND s.id = c.id
+)";
+
+/// Settling comes before opening, because both may carry the same key.
+const REQUESTS: &str = "
+rs AS (
+    UPDATE agent_runtime.requests r SET status = c.status, resolved_at = $4, resolved_by = c.resolved_by,
+        answer = c.answer, choice = c.choice, constraints = c.constraints::json, superseded_by = c.superseded_by,
+        resolution_digests = c.resolution_digests, resolution_channel = c.resolution_channel
+    FROM t, json_to_recordset($22::json) AS c(
+        id uuid, status text, resolved_by text, answer text, choice text, constraints text, superseded_by uuid,
+        resolution_digests text[], resolution_channel text)
+    WHERE r.organization_id = $1 AND r.task_id = $2 AND r.id = c.id
+    RETURNING r.id
+), ro AS (
+    INSERT INTO agent_runtime.requests (
+        organization_id, task_id, id, session_id, kind, status, title, why, options, artifacts, artifact_digests,
+        opened_at, expires_at, request_key, request_hash)
+    SELECT $1, $2, r.id, r.session_id, r.kind, 'open', r.title, r.why, r.options, r.artifacts, r.artifact_digests, $4,
+        r.expires_at, r.request_key, r.request_hash
+    FROM t, json_to_recordset($21::json) AS r(
+        id uuid, session_id uuid, kind text, title text, why text, options text[], artifacts json,
+        artifact_digests text[], expires_at timestamptz, request_key text, request_hash bytea)
+    WHERE (SELECT count(*) FROM rs) >= 0
+)";
+
+const LEDGER_JSON: &str = "
+l AS (
+    INSERT INTO agent_runtime.budget_ledger (
+        organization_id, task_id, recorded_at, id, account_id, idempotency_key, request_hash, session_id, model_id,
+        model_ref, tokens_in, tokens_out, cache_read_tokens, cache_write_tokens, input_cost_per_million,
+        output_cost_per_million, cache_read_cost_per_million, cache_write_cost_per_million, cost, measured, corrects,
+        unmeasured_delta, unpriced_delta, seq)
+    SELECT $1, $2, $4, l.*
+    FROM t, json_to_recordset($23::json) AS l(
+        id uuid, account_id uuid, idempotency_key text, request_hash bytea, session_id uuid, model_id text,
+        model_ref uuid, tokens_in bigint, tokens_out bigint, cache_read_tokens bigint, cache_write_tokens bigint,
+        input_cost_per_million numeric, output_cost_per_million numeric, cache_read_cost_per_million numeric,
+        cache_write_cost_per_million numeric, cost numeric, measured boolean, corrects uuid,
+        unmeasured_delta smallint, unpriced_delta smallint, seq bigint)
+)";
+
+/// Creates a task with its first events; the facts are the same JSON as above, `$18`, the pinned part is `$19`.
+pub(super) static CREATE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "WITH t AS (
+            INSERT INTO agent_runtime.tasks (
+                organization_id, id, short_number, agent_id, agent_slug, agent_version, prompt_version,
+                service_account_id, project_id, project_slug, title, description, subject, labels, params, origin_kind,
+                origin_principal, origin_delivery, origin_agent_id, parent_task_id, parent_short_number,
+                created_by_account, idempotency_key, request_hash, budget, task_timeout_seconds, max_depth,
+                max_children, depth, created_at, owner, status, status_since, control, phase, furthest_milestone,
+                outcome, outcome_reason, result, cost_total, set_aside, tokens_in, tokens_out, cache_read_tokens,
+                cache_write_tokens, unmeasured_reports, unpriced_reports, open_requests, open_sessions, open_children,
+                last_generation, taken_over, last_seq, log_digest, updated_at, closed_at, timeout_at)
+            SELECT $1, $2, p.short_number, p.agent_id, p.agent_slug, p.agent_version, p.prompt_version,
+                p.service_account_id, p.project_id, p.project_slug, p.title, p.description, p.subject, p.labels,
+                p.params::json, p.origin_kind, p.origin_principal, p.origin_delivery, p.origin_agent_id, p.parent_task_id,
+                p.parent_short_number, p.created_by_account, p.idempotency_key, p.request_hash, p.budget,
+                p.task_timeout_seconds, p.max_depth, p.max_children, p.depth, $4, f.owner, f.status, f.status_since,
+                f.control, f.phase, f.furthest_milestone, f.outcome, f.outcome_reason, f.result::json, f.cost_total,
+                f.set_aside, f.tokens_in, f.tokens_out, f.cache_read_tokens, f.cache_write_tokens,
+                f.unmeasured_reports, f.unpriced_reports, f.open_requests, f.open_sessions, f.open_children,
+                f.last_generation, f.taken_over, f.last_seq, f.log_digest, $4, f.closed_at, f.timeout_at
+            FROM json_to_record($18::json) AS f(
+                owner text, status text, status_since timestamptz, control text, phase text, furthest_milestone text,
+                outcome text, outcome_reason text, result text, cost_total numeric, set_aside numeric,
+                tokens_in bigint, tokens_out bigint, cache_read_tokens bigint, cache_write_tokens bigint,
+                unmeasured_reports bigint, unpriced_reports bigint, open_requests integer, open_sessions integer,
+                open_children integer, last_generation integer, taken_over boolean, last_seq bigint, log_digest bytea,
+                closed_at timestamptz, timeout_at timestamptz),
+            json_to_record($19::json) AS p(
+                short_number bigint, agent_id uuid, agent_slug text, agent_version integer, prompt_version integer,
+                service_account_id uuid, project_id uuid, project_slug text, title text, description text,
+                subject text, labels jsonb, params text, origin_kind text, origin_principal text,
+                origin_delivery text, origin_agent_id uuid, parent_task_id uuid, parent_short_number bigint,
+                created_by_account uuid, idempotency_key text, request_hash bytea, budget numeric,
+                task_timeout_seconds integer, max_depth integer, max_children integer, depth integer)
+            WHERE $3::bigint = 0 AND $17::uuid IS NULL
+            RETURNING id
+        ), {EVENTS}
+        SELECT count(*) FROM t"
+    )
+});
