@@ -2,6 +2,7 @@
 
 pub mod event;
 pub mod ids;
+pub mod json;
 pub mod money;
 mod names;
 pub mod principal;
