@@ -7,6 +7,7 @@ pub mod decide;
 pub mod digest;
 pub mod event;
 pub mod ids;
+pub mod json;
 pub mod money;
 mod names;
 pub mod outcome;
