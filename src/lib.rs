@@ -6,4 +6,5 @@
 
 pub mod directory;
 pub mod domain;
+pub mod service;
 pub mod store;

@@ -1,0 +1,310 @@
+//! Reading typed fields out of JSON. Every fault is collected with its pointer, so that one answer names them all.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use uuid::Uuid;
+
+use super::digest::Digest;
+use super::json::{Value, escape_pointer_token};
+use super::money::Money;
+use super::redaction;
+use super::refusal::{Checked, Fault, Refusal};
+use super::time::Timestamp;
+
+/// The members of one object. Unknown ones are ignored; null means absent.
+pub struct Fields<'a> {
+    value: &'a Value<'a>,
+    pointer: String,
+    faults: Vec<Fault>,
+}
+
+impl<'a> Fields<'a> {
+    /// Reads the object `value`, which stands at `pointer` in the body. An absent body has no members.
+    pub fn new(value: &'a Value<'a>, pointer: impl Into<String>) -> Self {
+        let mut fields = Self { value, pointer: pointer.into(), faults: Vec::new() };
+        if !matches!(value, Value::Object(_) | Value::Null) {
+            fields.faults.push(Fault::new(
+                fields.pointer.clone(),
+                format!("must be an object, not {}", value.kind_name()),
+            ));
+        }
+        fields
+    }
+
+    /// Adds faults that were found elsewhere in the same body.
+    pub fn with_faults(mut self, faults: &[Fault]) -> Self {
+        self.faults.extend_from_slice(faults);
+        self
+    }
+
+    /// The member, unless it is absent or null.
+    pub fn member(&self, name: &str) -> Option<&'a Value<'a>> {
+        self.value.get(name).filter(|value| !matches!(value, Value::Null))
+    }
+
+    /// The pointer of a member.
+    pub fn at(&self, name: &str) -> String {
+        format!("{}/{}", self.pointer, escape_pointer_token(name))
+    }
+
+    /// Records a fault of a member.
+    pub fn fault(&mut self, name: &str, detail: impl Into<String>) {
+        let pointer = self.at(name);
+        self.faults.push(Fault::new(pointer, detail));
+    }
+
+    /// Records faults that have their pointers already.
+    pub fn extend(&mut self, faults: impl IntoIterator<Item = Fault>) {
+        self.faults.extend(faults);
+    }
+
+    fn missing(&mut self, name: &str) {
+        self.fault(name, "is required");
+    }
+
+    /// An optional text of `length` characters that is not blank.
+    pub fn text_opt(&mut self, name: &str, length: RangeInclusive<usize>) -> Option<String> {
+        let value = self.member(name)?;
+        let Some(text) = value.as_str() else {
+            self.fault(name, format!("must be a string, not {}", value.kind_name()));
+            return None;
+        };
+        if !length.contains(&text.chars().count()) {
+            self.fault(name, format!("must have {} to {} characters", length.start(), length.end()));
+            return None;
+        }
+        if *length.start() > 0 && text.trim().is_empty() {
+            self.fault(name, "must not be blank");
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    /// A required text; empty after a fault.
+    pub fn text(&mut self, name: &str, length: RangeInclusive<usize>) -> String {
+        if self.member(name).is_none() {
+            self.missing(name);
+        }
+        self.text_opt(name, length).unwrap_or_default()
+    }
+
+    /// An optional text that is parsed.
+    pub fn parsed_opt<T>(&mut self, name: &str) -> Option<T>
+    where
+        T: FromStr,
+        T::Err: std::fmt::Display,
+    {
+        let value = self.member(name)?;
+        let Some(text) = value.as_str() else {
+            self.fault(name, format!("must be a string, not {}", value.kind_name()));
+            return None;
+        };
+        match text.parse() {
+            Ok(parsed) => Some(parsed),
+            Err(fault) => {
+                self.fault(name, fault.to_string());
+                None
+            }
+        }
+    }
+
+    /// A required text that is parsed.
+    pub fn parsed<T>(&mut self, name: &str) -> Option<T>
+    where
+        T: FromStr,
+        T::Err: std::fmt::Display,
+    {
+        if self.member(name).is_none() {
+            self.missing(name);
+        }
+        self.parsed_opt(name)
+    }
+
+    /// An optional UUID.
+    pub fn id_opt<T: From<Uuid>>(&mut self, name: &str) -> Option<T> {
+        let value = self.member(name)?;
+        let parsed = value.as_str().and_then(|text| Uuid::try_parse(text).ok());
+        if parsed.is_none() {
+            self.fault(name, "must be a UUID");
+        }
+        parsed.map(T::from)
+    }
+
+    /// An optional truth value.
+    pub fn bool_opt(&mut self, name: &str) -> Option<bool> {
+        match self.member(name)? {
+            Value::Bool(value) => Some(*value),
+            other => {
+                let kind = other.kind_name();
+                self.fault(name, format!("must be true or false, not {kind}"));
+                None
+            }
+        }
+    }
+
+    /// A required truth value; false after a fault.
+    pub fn bool(&mut self, name: &str) -> bool {
+        if self.member(name).is_none() {
+            self.missing(name);
+        }
+        self.bool_opt(name).unwrap_or_default()
+    }
+
+    /// An optional whole number in `range`, written without point or exponent.
+    pub fn integer_opt(&mut self, name: &str, range: RangeInclusive<i64>) -> Option<i64> {
+        let value = self.member(name)?;
+        let number = match value {
+            Value::Number(text) => text.parse::<i64>().ok().filter(|number| range.contains(number)),
+            _ => None,
+        };
+        if number.is_none() {
+            self.fault(name, format!("must be a whole number from {} to {}", range.start(), range.end()));
+        }
+        number
+    }
+
+    /// An optional amount of money that is not negative: a JSON number or a decimal string, kept exactly.
+    pub fn money_opt(&mut self, name: &str) -> Option<Money> {
+        let value = self.member(name)?;
+        let text = match value {
+            Value::Number(text) => text.as_ref(),
+            Value::String(text) => text.as_str(),
+            other => {
+                let kind = other.kind_name();
+                self.fault(name, format!("must be a decimal number or string, not {kind}"));
+                return None;
+            }
+        };
+        match Money::parse_amount(text) {
+            Ok(money) => Some(money),
+            Err(fault) => {
+                self.fault(name, fault.to_string());
+                None
+            }
+        }
+    }
+
+    /// An optional instant.
+    pub fn time_opt(&mut self, name: &str) -> Option<Timestamp> {
+        let value = self.member(name)?;
+        let Some(text) = value.as_str() else {
+            self.fault(name, "must be an RFC 3339 time");
+            return None;
+        };
+        match Timestamp::parse(text) {
+            Ok(at) => Some(at),
+            Err(fault) => {
+                self.fault(name, fault.to_string());
+                None
+            }
+        }
+    }
+
+    /// An optional list of at most `max` members; empty after a fault.
+    pub fn list(&mut self, name: &str, max: usize) -> &'a [Value<'a>] {
+        let Some(value) = self.member(name) else { return &[] };
+        match value.as_array() {
+            Some(items) if items.len() <= max => items,
+            Some(_) => {
+                self.fault(name, format!("must have at most {max} entries"));
+                &[]
+            }
+            None => {
+                self.fault(name, format!("must be an array, not {}", value.kind_name()));
+                &[]
+            }
+        }
+    }
+
+    /// An optional list of texts.
+    pub fn texts(&mut self, name: &str, max: usize, length: RangeInclusive<usize>) -> Vec<String> {
+        let mut texts = Vec::new();
+        for (index, item) in self.list(name, max).iter().enumerate() {
+            match item.as_str() {
+                Some(text) if length.contains(&text.chars().count()) => texts.push(text.to_owned()),
+                Some(_) | None => {
+                    let detail = format!("must be a string of {} to {} characters", length.start(), length.end());
+                    self.fault_in(name, index, detail);
+                }
+            }
+        }
+        texts
+    }
+
+    /// An optional list of distinct digests.
+    pub fn digests_opt(&mut self, name: &str, max: usize) -> Option<Vec<Digest>> {
+        self.member(name)?;
+        let mut digests: Vec<Digest> = Vec::new();
+        for (index, item) in self.list(name, max).iter().enumerate() {
+            match item.as_str().and_then(Digest::parse) {
+                Some(digest) if digests.contains(&digest) => self.fault_in(name, index, "repeats a digest"),
+                Some(digest) => digests.push(digest),
+                None => self.fault_in(name, index, "must be sha256: and 64 lower-case hexadecimal digits"),
+            }
+        }
+        Some(digests)
+    }
+
+    /// An optional map of texts.
+    pub fn labels(&mut self, name: &str, max: usize, key_max: usize, value_max: usize) -> BTreeMap<String, String> {
+        let Some(value) = self.member(name) else { return BTreeMap::new() };
+        let Some(members) = value.as_object() else {
+            self.fault(name, format!("must be an object of strings, not {}", value.kind_name()));
+            return BTreeMap::new();
+        };
+        if members.len() > max {
+            self.fault(name, format!("must have at most {max} entries"));
+            return BTreeMap::new();
+        }
+        let mut labels = BTreeMap::new();
+        for (key, value) in members {
+            let pointer = format!("{}/{}", self.at(name), escape_pointer_token(key.as_str()));
+            let fits = |text: &str, max: usize| text.chars().count() <= max;
+            match value.as_str() {
+                _ if key.as_str().is_empty() || !fits(key.as_str(), key_max) => {
+                    self.faults.push(Fault::new(pointer, format!("a label's key has 1 to {key_max} characters")));
+                }
+                Some(text) if fits(text, value_max) => {
+                    labels.insert(key.as_str().to_owned(), text.to_owned());
+                }
+                Some(_) | None => self
+                    .faults
+                    .push(Fault::new(pointer, format!("a label's value is a string of at most {value_max} characters"))),
+            }
+        }
+        labels
+    }
+
+    fn fault_in(&mut self, name: &str, index: usize, detail: impl Into<String>) {
+        let pointer = format!("{}/{index}", self.at(name));
+        self.faults.push(Fault::new(pointer, detail));
+    }
+
+    /// Whether no fault was found so far.
+    pub fn is_faultless(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// The faults found.
+    pub fn into_faults(self) -> Vec<Fault> {
+        self.faults
+    }
+
+    /// `value`, or the faults found.
+    pub fn finish<T>(self, value: T) -> Checked<T> {
+        if self.faults.is_empty() { Ok(value) } else { Err(Refusal::Invalid(self.faults)) }
+    }
+}
+
+/// Redacts the named members of `body` and returns the pointers of what went.
+pub fn redact_members(body: &mut Value<'_>, names: &[&str]) -> Vec<String> {
+    let Value::Object(members) = body else { return Vec::new() };
+    let mut pointers = Vec::new();
+    for (key, value) in members.iter_mut().filter(|(key, _)| names.contains(&key.as_str())) {
+        let prefix = format!("/{}", escape_pointer_token(key.as_str()));
+        pointers.extend(redaction::redact(value).into_iter().map(|pointer| format!("{prefix}{pointer}")));
+    }
+    pointers
+}

@@ -1,0 +1,146 @@
+//! What people want of a task.
+
+use uuid::Uuid;
+
+use super::caller::Located;
+use super::{Answered, Call, Clock, Done, Failed, Order, Service, ServiceError};
+use crate::domain::aggregate::Aggregate;
+use crate::domain::command::Command;
+use crate::domain::ids::{AgentId, EventId, PersonId};
+use crate::domain::principal::Permission;
+use crate::domain::refusal::{Checked, Fault, Refusal};
+use crate::domain::task::Task;
+
+/// The name space of turns that a person's idempotency key names.
+const REPLY_KEYS: Uuid = Uuid::from_u128(0x7c2f_16d8_51f3_4f0c_9a0e_43d6_0c1b_9d27);
+/// How many tasks an emergency stop closes between two looks.
+const STOP_PAGE: i64 = 200;
+
+impl Service {
+    async fn manage(&self, call: &Call, located: &Located, command: &Command) -> Result<Task, ServiceError> {
+        let done = self.carry_out(Order::of(call, located.id), command).await?;
+        Ok(done.aggregate().task().clone())
+    }
+
+    /// Pauses the task.
+    pub async fn pause(
+        &self,
+        call: &Call,
+        located: &Located,
+        reason: Checked<Option<String>>,
+    ) -> Result<Task, ServiceError> {
+        self.manage(call, located, &Command::Pause { reason }).await
+    }
+
+    /// Lets the task go on.
+    pub async fn resume(
+        &self,
+        call: &Call,
+        located: &Located,
+        reason: Checked<Option<String>>,
+    ) -> Result<Task, ServiceError> {
+        self.manage(call, located, &Command::Resume { reason }).await
+    }
+
+    /// Cancels the task.
+    pub async fn cancel(
+        &self,
+        call: &Call,
+        located: &Located,
+        reason: Checked<Option<String>>,
+        force: Checked<bool>,
+    ) -> Result<Task, ServiceError> {
+        self.manage(call, located, &Command::Cancel { reason, force }).await
+    }
+
+    /// Names another owner, who must be a member.
+    pub async fn reassign(
+        &self,
+        call: &Call,
+        located: &Located,
+        owner: Checked<PersonId>,
+    ) -> Result<Task, ServiceError> {
+        let owner = match owner {
+            Ok(owner) => self.member(call, owner, "/owner").await?,
+            Err(refusal) => Err(refusal),
+        };
+        self.manage(call, located, &Command::Reassign { owner }).await
+    }
+
+    /// Checks that a person is a member; `pointer` is where the body names them.
+    pub(super) async fn member(
+        &self,
+        call: &Call,
+        person: PersonId,
+        pointer: &str,
+    ) -> Result<Checked<PersonId>, ServiceError> {
+        let member = self.directory.member(call.caller.organization, person.clone()).await?;
+        Ok(match member {
+            Some(_) => Ok(person),
+            None => Err(Refusal::OwnerNotMember(Fault::new(pointer, "is no member of the organization"))),
+        })
+    }
+
+    /// A person's turn. With a key the turn's id follows from it, so a repeat finds the first one.
+    pub async fn reply(
+        &self,
+        call: &Call,
+        located: &Located,
+        key: Option<String>,
+        body: Checked<String>,
+        hold: Checked<bool>,
+    ) -> Result<Answered<Task>, ServiceError> {
+        let event_id = match &key {
+            None => EventId(Clock::new_id()),
+            Some(key) => {
+                let person = call.caller.person()?;
+                let name = format!("{}\n{}\n{person}\n{key}", call.caller.organization, located.id);
+                EventId(Uuid::new_v5(&REPLY_KEYS, name.as_bytes()))
+            }
+        };
+        let command = Command::Reply { event_id, body: body.clone(), hold };
+        let carried = self.carry_out(Order::of(call, located.id), &command).await;
+        let error = match carried {
+            Ok(done) => return Ok(Answered::first(done.aggregate().task().clone())),
+            // A key that was used is answered before any state.
+            Err(failed @ (Failed::DuplicateEvent | Failed::Error(ServiceError::Refused(_)))) if key.is_some() => failed,
+            Err(failed) => return Err(failed.into()),
+        };
+        let organization = call.caller.organization;
+        let first = self.store.events_by_id(organization, located.id, &[event_id]).await?;
+        let Some(first) = first.first() else { return Err(error.into()) };
+        let now = self.store.load(organization, located.id, &crate::store::Want::default()).await?;
+        let task = now.ok_or(Refusal::TaskNotFound)?.task().clone();
+        let same = body.is_ok_and(|body| {
+            serde_json::from_str::<crate::domain::payload::Turn>(&first.payload).is_ok_and(|turn| turn.body == body)
+        });
+        Ok(Answered { value: task, replay: Some(super::Replay { body_matches: same }) })
+    }
+
+    /// Closes every open task of an agent, one transaction each, until none is left. Answers how many it closed.
+    pub async fn stop_agent(&self, call: &Call, agent: AgentId, command: Command) -> Result<u64, ServiceError> {
+        let (mut stopped, mut after) = (0, None);
+        loop {
+            let page = self.store.open_tasks_of(call.caller.organization, agent, after, STOP_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(stopped) };
+            after = Some(*last);
+            for task in page {
+                let done = self.carry_out(Order::of(call, task), &command).await?;
+                stopped += u64::from(matches!(done, Done::Changed(_)));
+            }
+        }
+    }
+
+    /// Stops every open task of an agent.
+    pub async fn emergency_stop(&self, call: &Call, agent: AgentId) -> Result<u64, ServiceError> {
+        call.caller.require(Permission::Manage)?;
+        self.stop_agent(call, agent, Command::Stop).await
+    }
+
+    /// The state of a task with nothing but what is open.
+    pub async fn snapshot(&self, located: &Located) -> Result<Aggregate, ServiceError> {
+        let organization = located.task.pinned().organization_id;
+        let loaded = self.store.load(organization, located.id, &crate::store::Want::default()).await?;
+        loaded.ok_or(ServiceError::Refused(Refusal::TaskNotFound))
+    }
+}

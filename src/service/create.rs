@@ -1,0 +1,228 @@
+//! Creation.
+
+use std::collections::BTreeMap;
+
+use super::{Answered, Call, Clock, Principal, Service, ServiceError};
+use crate::directory::Agent;
+use crate::domain::change::{Change, Context, Decision};
+use crate::domain::decide;
+use crate::domain::ids::{AccountId, PersonId, ProjectId, ShortId, TaskId};
+use crate::domain::money::Money;
+use crate::domain::outcome::Ending;
+use crate::domain::payload::{JsonText, TaskCreated};
+use crate::domain::principal::Permission;
+use crate::domain::refusal::{Checked, Refusal};
+use crate::domain::task::{Origin, Task};
+use crate::store::CommitError;
+
+/// What a trigger's headers claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OriginClaim {
+    /// `X-Mandate-Scheduled-Task`.
+    pub scheduled_task: Option<String>,
+    /// `X-Mandate-Webhook`.
+    pub webhook: Option<String>,
+    /// `X-Mandate-Delivery`.
+    pub delivery: Option<String>,
+    /// `X-Mandate-Accountable`.
+    pub accountable: Option<String>,
+}
+
+impl OriginClaim {
+    /// Whether nothing is claimed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The body of a creation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTaskBody {
+    /// The title.
+    pub title: String,
+    /// The description.
+    pub description: String,
+    /// The primary project.
+    pub project_id: Option<ProjectId>,
+    /// A budget below the agent's default.
+    pub budget: Option<Money>,
+    /// What the task is about.
+    pub subject: Option<String>,
+    /// Free labels.
+    pub labels: BTreeMap<String, String>,
+    /// Free parameters.
+    pub params: Option<JsonText>,
+}
+
+/// A creation as a route reads it.
+#[derive(Debug, Clone)]
+pub struct NewTaskCall {
+    /// The agent's slug, when it could be read.
+    pub agent_slug: Option<String>,
+    /// The key, when it could be read.
+    pub key: Option<String>,
+    /// What a trigger's headers claim.
+    pub origin: OriginClaim,
+    /// Closes the task from the start.
+    pub initial: Checked<Option<Ending>>,
+    /// Whether the body has the members that close it from the start.
+    pub names_initial: bool,
+    /// The rest of the body.
+    pub body: Checked<NewTaskBody>,
+}
+
+struct Requester {
+    origin: Origin,
+    owner: Checked<PersonId>,
+    account: Option<AccountId>,
+}
+
+impl Service {
+    /// Creates a task, or answers the one that the key created before.
+    pub async fn create(&self, call: &Call, new: NewTaskCall) -> Result<Answered<Task>, ServiceError> {
+        let requester = self.requester(call, &new).await?;
+        let organization = call.caller.organization;
+        if let Some(key) = &new.key {
+            if let Some(first) = self.store.created_before(organization, &requester.origin, key).await? {
+                return Ok(Answered::repeat(first.task, first.body_hash, call.body_hash));
+            }
+        }
+        let agent = match &new.agent_slug {
+            Some(slug) => self.directory.agent(organization, slug.clone()).await?,
+            None => None,
+        };
+        // A task that is closed from the start records that the agent did not run: a disabled one did not.
+        let closed_from_start = matches!(new.initial, Ok(Some(_)));
+        if agent.as_ref().is_some_and(|agent| !agent.enabled) && !closed_from_start {
+            return Err(Refusal::AgentDisabled.into());
+        }
+        let body = new.body?;
+        let agent = agent.ok_or_else(|| Refusal::invalid("/agent_slug", "names no agent of the organization"))?;
+        let initial = new.initial?;
+        let owner = requester.owner?;
+        let project_slug = match body.project_id {
+            None => None,
+            Some(id) => Some(
+                self.directory
+                    .project(organization, id)
+                    .await?
+                    .ok_or_else(|| Refusal::invalid("/project_id", "names no project of the organization"))?,
+            ),
+        };
+        let budget = budget(body.budget, &agent)?;
+        let created = TaskCreated {
+            short_id: String::new(),
+            agent_id: agent.id,
+            agent_slug: agent.slug,
+            agent_version: agent.version,
+            prompt_version: agent.prompt_version,
+            service_account_id: agent.service_account_id,
+            project_id: body.project_id,
+            project_slug,
+            title: body.title,
+            description: body.description,
+            subject: body.subject,
+            labels: body.labels,
+            params: body.params,
+            origin: requester.origin,
+            created_by_account: requester.account,
+            idempotency_key: new.key,
+            owner,
+            budget,
+            task_timeout_seconds: agent.settings.task_timeout_seconds,
+            max_depth: agent.settings.max_depth,
+            max_children: agent.settings.max_children,
+            depth: 0,
+        };
+        self.write(call, created, initial).await
+    }
+
+    async fn write(
+        &self,
+        call: &Call,
+        created: TaskCreated,
+        initial: Option<Ending>,
+    ) -> Result<Answered<Task>, ServiceError> {
+        let organization = call.caller.organization;
+        let task_id = TaskId(Clock::new_id());
+        let decide = |short_id: ShortId| -> Result<Box<Change>, Refusal> {
+            let mut new_id = Clock::new_id;
+            let mut context = Context {
+                actor: call.caller.actor(),
+                now: self.clock.now(),
+                new_id: &mut new_id,
+                body_hash: call.body_hash,
+                redacted: call.redacted.clone(),
+            };
+            match decide::create(organization, task_id, short_id, created.clone(), initial, &mut context)? {
+                Decision::Change(change) => Ok(change),
+                Decision::Unchanged => Err(Refusal::invalid("", "creates nothing")),
+            }
+        };
+        match self.store.create(organization, decide).await {
+            Ok(Ok(change)) => {
+                self.counters.committed(change.events().len());
+                Ok(Answered::first(change.next().task().clone()))
+            }
+            Ok(Err(refusal)) => Err(refusal.into()),
+            Err(CommitError::DuplicateKey) => {
+                let key = created.idempotency_key.as_deref().unwrap_or_default();
+                let first = self.store.created_before(organization, &created.origin, key).await?;
+                let first = first.ok_or_else(|| ServiceError::Internal("a creation key without its task".into()))?;
+                Ok(Answered::repeat(first.task, first.body_hash, call.body_hash))
+            }
+            Err(CommitError::Store(fault)) => Err(fault.into()),
+            Err(other) => Err(ServiceError::Unavailable(other.to_string())),
+        }
+    }
+
+    /// Who asks, as the origin records it: a person is themselves; a trigger names what it speaks for.
+    async fn requester(&self, call: &Call, new: &NewTaskCall) -> Result<Requester, ServiceError> {
+        match &call.caller.principal {
+            Principal::Person { id, .. } => {
+                call.caller.require(Permission::Create)?;
+                if !new.origin.is_empty() || new.names_initial {
+                    return Err(Refusal::OriginForbidden.into());
+                }
+                Ok(Requester { origin: Origin::Human { user: id.clone() }, owner: Ok(id.clone()), account: None })
+            }
+            Principal::Agent { .. } => Err(Refusal::PermissionDenied(Permission::Create).into()),
+            Principal::Trigger { account } => {
+                let origin = trigger_origin(&new.origin)?;
+                let named = new.origin.accountable.as_deref().map(PersonId::parse);
+                let owner = match named {
+                    Some(Ok(person)) => self.member(call, person, "").await?,
+                    Some(Err(fault)) => Err(Refusal::invalid("", format!("X-Mandate-Accountable: {fault}"))),
+                    None => Err(Refusal::invalid("", "X-Mandate-Accountable is required: it names the owner")),
+                };
+                Ok(Requester { origin, owner, account: Some(*account) })
+            }
+        }
+    }
+}
+
+fn trigger_origin(claim: &OriginClaim) -> Result<Origin, Refusal> {
+    match (&claim.scheduled_task, &claim.webhook, &claim.delivery) {
+        (Some(task), None, None) => Ok(Origin::Schedule { scheduled_task: task.clone() }),
+        (None, Some(webhook), Some(delivery)) => {
+            Ok(Origin::Webhook { webhook: webhook.clone(), delivery: delivery.clone() })
+        }
+        (None, Some(_), None) | (None, None, Some(_)) => {
+            Err(Refusal::invalid("", "X-Mandate-Webhook and X-Mandate-Delivery are given together"))
+        }
+        (None, None, None) => Err(Refusal::invalid(
+            "",
+            "a trigger names its origin: X-Mandate-Scheduled-Task, or X-Mandate-Webhook with X-Mandate-Delivery",
+        )),
+        (Some(_), _, _) => Err(Refusal::invalid("", "X-Mandate-Scheduled-Task and X-Mandate-Webhook exclude each other")),
+    }
+}
+
+/// The default budget is the agent's; a caller may only lower it.
+fn budget(asked: Option<Money>, agent: &Agent) -> Result<Option<Money>, Refusal> {
+    match (asked, agent.settings.task_budget) {
+        (Some(asked), Some(default)) if asked > default => Err(Refusal::BudgetAboveDefault(default.to_string())),
+        (Some(asked), _) => Ok(Some(asked)),
+        (None, default) => Ok(default),
+    }
+}

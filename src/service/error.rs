@@ -1,0 +1,43 @@
+//! What a use case answers when it does not answer.
+
+use crate::directory::DirectoryError;
+use crate::domain::refusal::Refusal;
+use crate::store::StoreError;
+
+/// Why a call came to nothing. Nothing was written.
+#[derive(Debug)]
+pub enum ServiceError {
+    /// The contract refuses it.
+    Refused(Refusal),
+    /// Postgres is away or too busy: try again. The text is for the log.
+    Unavailable(String),
+    /// A fault of ours. The text is for the log.
+    Internal(String),
+}
+
+impl From<Refusal> for ServiceError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<StoreError> for ServiceError {
+    fn from(fault: StoreError) -> Self {
+        match fault {
+            StoreError::Unavailable(_) | StoreError::Conflict | StoreError::NotMigrated => {
+                Self::Unavailable(fault.to_string())
+            }
+            StoreError::Migration(_)
+            | StoreError::ImpossibleRow { .. }
+            | StoreError::Duplicate(_)
+            | StoreError::Refused(_)
+            | StoreError::Database(_) => Self::Internal(fault.to_string()),
+        }
+    }
+}
+
+impl From<DirectoryError> for ServiceError {
+    fn from(fault: DirectoryError) -> Self {
+        Self::Unavailable(fault.to_string())
+    }
+}

@@ -1,0 +1,237 @@
+//! Use cases: read, ask the domain, commit. One function each.
+
+pub mod caller;
+pub mod clock;
+pub mod control;
+pub mod create;
+pub mod error;
+pub mod events;
+mod metrics;
+pub mod outcome;
+pub mod requests;
+pub mod sessions;
+pub mod tasks;
+pub mod time;
+pub mod usage;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::future::Cache;
+use tokio::sync::Mutex;
+
+pub use self::caller::{Answered, Call, Caller, Principal, Replay};
+pub use self::clock::Clock;
+pub use self::error::ServiceError;
+pub use self::metrics::Counters;
+use crate::directory::Directory;
+use crate::domain::aggregate::Aggregate;
+use crate::domain::change::{Change, Context, Decision};
+use crate::domain::command::Command;
+use crate::domain::event::Actor;
+use crate::domain::ids::{AccountId, OrganizationId, TaskId};
+use crate::domain::refusal::Refusal;
+use crate::store::{CommitError, Store, Want};
+
+/// How often a change is decided again after somebody else was first, before the caller is told to try later.
+const ATTEMPTS_MAX: u32 = 50;
+/// How many tasks keep a queue and a snapshot in memory.
+const QUEUES_MAX: u64 = 20_000;
+/// How long an idle one is kept.
+const QUEUE_IDLE: Duration = Duration::from_secs(600);
+
+/// Settings of the use cases.
+#[derive(Debug, Clone)]
+pub struct ServiceSettings {
+    /// What harnesses are told about how often to heartbeat.
+    pub heartbeat_interval: Duration,
+    /// How long a request lives when it does not say.
+    pub request_ttl: Duration,
+}
+
+/// The queue of a task within this process, and the snapshot that its last commit left.
+type Queue = Arc<Mutex<Option<Aggregate>>>;
+
+/// The use cases.
+pub struct Service {
+    store: Store,
+    directory: Arc<dyn Directory>,
+    clock: Clock,
+    settings: ServiceSettings,
+    queues: Cache<(OrganizationId, TaskId), Queue>,
+    counters: Counters,
+}
+
+/// What a command led to.
+#[derive(Debug)]
+pub enum Done {
+    /// This was written.
+    Changed(Box<Change>),
+    /// The wanted state was there already.
+    Unchanged(Box<Aggregate>),
+}
+
+impl Done {
+    /// The state afterwards.
+    pub fn aggregate(&self) -> &Aggregate {
+        match self {
+            Self::Changed(change) => change.next(),
+            Self::Unchanged(aggregate) => aggregate,
+        }
+    }
+}
+
+/// Why a command was not carried out.
+#[derive(Debug)]
+enum Failed {
+    /// An event id was there already.
+    DuplicateEvent,
+    /// A key was there already.
+    DuplicateKey,
+    /// Anything that is told to the caller.
+    Error(ServiceError),
+}
+
+impl From<Failed> for ServiceError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Error(error) => error,
+            // Only event batches and keyed calls meet these, and they look first.
+            Failed::DuplicateEvent | Failed::DuplicateKey => Self::Internal("a duplicate that nobody expected".into()),
+        }
+    }
+}
+
+/// A command with what it needs to be decided and written.
+struct Order<'a> {
+    organization: OrganizationId,
+    task: TaskId,
+    want: Want,
+    /// Whether the snapshot of the last commit may be decided on. What it refuses is decided again on a fresh one.
+    hot: bool,
+    account: Option<AccountId>,
+    actor: Actor,
+    body_hash: crate::domain::change::BodyHash,
+    redacted: &'a [String],
+}
+
+impl<'a> Order<'a> {
+    fn of(call: &'a Call, task: TaskId) -> Self {
+        Self {
+            organization: call.caller.organization,
+            task,
+            want: Want::default(),
+            hot: false,
+            account: None,
+            actor: call.caller.actor(),
+            body_hash: call.body_hash,
+            redacted: &call.redacted,
+        }
+    }
+}
+
+impl Service {
+    /// Puts the use cases together.
+    pub fn new(store: Store, directory: Arc<dyn Directory>, clock: Clock, settings: ServiceSettings) -> Self {
+        let queues = Cache::builder().max_capacity(QUEUES_MAX).time_to_idle(QUEUE_IDLE).build();
+        Self { store, directory, clock, settings, queues, counters: Counters::default() }
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &dyn Directory {
+        self.directory.as_ref()
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &ServiceSettings {
+        &self.settings
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether Postgres answers and has this version's schema.
+    pub async fn ready(&self) -> Result<(), ServiceError> {
+        Ok(self.store.ping().await?)
+    }
+
+    /// Decides `command` and writes what it leads to. Calls on one task queue up within the process, so that it does
+    /// not race itself; between processes the compare in the commit decides.
+    async fn carry_out(&self, order: Order<'_>, command: &Command) -> Result<Done, Failed> {
+        let key = (order.organization, order.task);
+        let queue = self.queues.get_with(key, async { Arc::default() }).await;
+        let mut slot = queue.lock().await;
+        for _ in 0..ATTEMPTS_MAX {
+            let kept = if order.hot { slot.take() } else { None };
+            let fresh = kept.is_none();
+            let aggregate = match kept {
+                Some(aggregate) => aggregate,
+                None => self.load(&order).await.map_err(Failed::Error)?,
+            };
+            let mut new_id = Clock::new_id;
+            let mut context = Context {
+                actor: order.actor.clone(),
+                now: self.clock.now(),
+                new_id: &mut new_id,
+                body_hash: order.body_hash,
+                redacted: order.redacted.to_vec(),
+            };
+            let change = match aggregate.decide(command.clone(), &mut context) {
+                Ok(Decision::Change(change)) => change,
+                // What a kept snapshot refuses, or finds done, may be news from another process.
+                Ok(Decision::Unchanged) | Err(_) if !fresh => continue,
+                Ok(Decision::Unchanged) => return Ok(Done::Unchanged(Box::new(aggregate))),
+                Err(refusal) => return Err(Failed::Error(refusal.into())),
+            };
+            match self.store.commit(&change, order.account).await {
+                Ok(()) => {
+                    self.counters.committed(change.events().len());
+                    let mut next = change.next().clone();
+                    next.trim();
+                    *slot = Some(next);
+                    return Ok(Done::Changed(change));
+                }
+                Err(CommitError::Conflict) => {
+                    self.counters.conflict();
+                    *slot = None;
+                }
+                Err(other) => {
+                    *slot = None;
+                    return self.refused_by_guard(other, &change, aggregate);
+                }
+            }
+        }
+        Err(Failed::Error(ServiceError::Unavailable("the task changes too fast".to_owned())))
+    }
+
+    fn refused_by_guard(&self, error: CommitError, change: &Change, base: Aggregate) -> Result<Done, Failed> {
+        Err(match error {
+            CommitError::DuplicateEvent => Failed::DuplicateEvent,
+            CommitError::DuplicateKey => Failed::DuplicateKey,
+            CommitError::Expired => {
+                let first = change.guards().unexpired.iter().filter_map(|id| base.request(*id)).map(|r| r.expires_at);
+                let expires_at = first.min().unwrap_or(self.clock.now());
+                Failed::Error(Refusal::RequestExpired(expires_at).into())
+            }
+            CommitError::Concurrency => {
+                let limit = change.guards().concurrency.unwrap_or_default();
+                Failed::Error(Refusal::ConcurrencyLimit(limit).into())
+            }
+            CommitError::Alive => return Ok(Done::Unchanged(Box::new(base))),
+            CommitError::Store(fault) => Failed::Error(fault.into()),
+            CommitError::Conflict => Failed::Error(ServiceError::Unavailable(error.to_string())),
+        })
+    }
+
+    async fn load(&self, order: &Order<'_>) -> Result<Aggregate, ServiceError> {
+        let loaded = self.store.load(order.organization, order.task, &order.want).await?;
+        loaded.ok_or(ServiceError::Refused(Refusal::TaskNotFound))
+    }
+}

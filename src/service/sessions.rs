@@ -1,0 +1,90 @@
+//! Sessions: opening, heartbeats, closing.
+
+use super::caller::Located;
+use super::{Answered, Call, Done, Order, Service, ServiceError};
+use crate::domain::command::{Command, NewSession};
+use crate::domain::ids::SessionId;
+use crate::domain::refusal::{Checked, Refusal};
+use crate::domain::session::Session;
+use crate::domain::task::Task;
+use crate::store::{Heartbeat, Want};
+
+impl Service {
+    /// Opens a session; the key of an open one answers that.
+    pub async fn open_session(
+        &self,
+        call: &Call,
+        located: &Located,
+        session: Checked<NewSession>,
+    ) -> Result<Answered<(Session, Task)>, ServiceError> {
+        let key = session.as_ref().ok().map(|session| session.session_key.clone());
+        let agent = located.task.pinned().agent_id;
+        // Not pinned: how many tasks the agent may work is a matter of now.
+        let agent = self.directory.agent_by_id(call.caller.organization, agent).await?;
+        let command = Command::OpenSession {
+            session,
+            max_concurrent_tasks: agent.and_then(|agent| agent.settings.max_concurrent_tasks),
+        };
+        let want = Want { session_key: key.clone(), ..Want::default() };
+        let order = Order { want, ..Order::of(call, located.id) };
+        let done = self.carry_out(order, &command).await?;
+        let aggregate = done.aggregate();
+        let opened = aggregate
+            .sessions()
+            .iter()
+            .find(|session| Some(&session.session_key) == key.as_ref())
+            .ok_or_else(|| ServiceError::Internal("an opened session is missing".to_owned()))?;
+        let value = (opened.clone(), aggregate.task().clone());
+        Ok(match done {
+            Done::Changed(_) => Answered::first(value),
+            Done::Unchanged(_) => {
+                let first = self.store.session_hash(call.caller.organization, located.id, opened.id).await?;
+                Answered::repeat(value, first, call.body_hash)
+            }
+        })
+    }
+
+    /// Records a sign of life. Nothing reopens: a closed session or task refuses.
+    pub async fn heartbeat(
+        &self,
+        located: &Located,
+        session: SessionId,
+    ) -> Result<Task, ServiceError> {
+        let organization = located.task.pinned().organization_id;
+        if let Heartbeat::Alive(task) = self.store.heartbeat(organization, located.id, session).await? {
+            return Ok(*task);
+        }
+        let want = Want { session: Some(session), ..Want::default() };
+        let aggregate = self.store.load(organization, located.id, &want).await?.ok_or(Refusal::TaskNotFound)?;
+        Err(match aggregate.session(session) {
+            None => Refusal::SessionNotFound.into(),
+            Some(_) => match aggregate.heartbeat_refusal(session) {
+                Some(refusal) => refusal.into(),
+                None => ServiceError::Unavailable("the session moved while it was looked at".to_owned()),
+            },
+        })
+    }
+
+    /// Refuses a session that is not the task's.
+    pub async fn require_session(&self, located: &Located, session: SessionId) -> Result<(), ServiceError> {
+        let organization = located.task.pinned().organization_id;
+        match self.store.session(organization, located.id, session).await? {
+            Some(_) => Ok(()),
+            None => Err(Refusal::SessionNotFound.into()),
+        }
+    }
+
+    /// Closes a session.
+    pub async fn close_session(
+        &self,
+        call: &Call,
+        located: &Located,
+        session: SessionId,
+        reason: Checked<String>,
+    ) -> Result<Task, ServiceError> {
+        let want = Want { session: Some(session), ..Want::default() };
+        let order = Order { want, ..Order::of(call, located.id) };
+        let done = self.carry_out(order, &Command::CloseSession { session, reason }).await?;
+        Ok(done.aggregate().task().clone())
+    }
+}

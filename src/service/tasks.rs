@@ -1,0 +1,104 @@
+//! Reading tasks.
+
+use super::caller::Located;
+use super::{Caller, Principal, Service, ServiceError};
+use crate::domain::event::Event;
+use crate::domain::ids::{AgentId, ReportId, ShortId};
+use crate::domain::principal::Permission;
+use crate::domain::refusal::Refusal;
+use crate::domain::request::{Request, RequestKind, RequestStatus};
+use crate::domain::session::Session;
+use crate::domain::time::Timestamp;
+use crate::domain::usage::LedgerRow;
+use crate::store::{EventPage, InboxPage, InboxRow, Sort, TaskFilter, TaskPage, TaskPosition};
+
+impl Service {
+    /// The task that a route names.
+    pub async fn locate(&self, caller: &Caller, short_id: &str) -> Result<Located, ServiceError> {
+        let short_id: ShortId = short_id.parse().map_err(|_| Refusal::TaskNotFound)?;
+        let task = self.store.task(caller.organization, short_id).await?.ok_or(Refusal::TaskNotFound)?;
+        Ok(Located { id: task.id(), task })
+    }
+
+    /// The task that a route names, for a caller who may read it.
+    pub async fn read(&self, caller: &Caller, short_id: &str) -> Result<Located, ServiceError> {
+        let located = self.locate(caller, short_id).await?;
+        caller.may_read(&located.task)?;
+        Ok(located)
+    }
+
+    /// A page of the tasks that the caller may read.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        mut filter: TaskFilter,
+        sort: Sort,
+        after: Option<TaskPosition>,
+        limit: u32,
+    ) -> Result<TaskPage, ServiceError> {
+        match &caller.principal {
+            Principal::Person { .. } => caller.require(Permission::Read)?,
+            Principal::Agent { agent, .. } => {
+                if filter.agent.is_some_and(|wanted| wanted != *agent) {
+                    return Ok(TaskPage { tasks: Vec::new(), next: None });
+                }
+                filter.agent = Some(*agent);
+            }
+            Principal::Trigger { account } => filter.created_by = Some(*account),
+        }
+        Ok(self.store.tasks(caller.organization, &filter, sort, after, limit).await?)
+    }
+
+    /// How many open tasks that the caller may read wait for a person.
+    pub async fn waiting(&self, caller: &Caller) -> Result<i64, ServiceError> {
+        let agent = match &caller.principal {
+            Principal::Person { .. } => {
+                caller.require(Permission::Read)?;
+                None
+            }
+            Principal::Agent { agent, .. } => Some(*agent),
+            Principal::Trigger { .. } => return Err(Refusal::PermissionDenied(Permission::Read).into()),
+        };
+        Ok(self.store.waiting(caller.organization, agent).await?)
+    }
+
+    /// A part of a task's log, and whether there is more.
+    pub async fn events(&self, located: &Located, page: &EventPage) -> Result<(Vec<Event>, bool), ServiceError> {
+        let organization = located.task.pinned().organization_id;
+        Ok(self.store.events(organization, located.id, page).await?)
+    }
+
+    /// A task's sessions.
+    pub async fn sessions(&self, located: &Located) -> Result<Vec<Session>, ServiceError> {
+        Ok(self.store.sessions(located.task.pinned().organization_id, located.id).await?)
+    }
+
+    /// A task's requests.
+    pub async fn requests(&self, located: &Located) -> Result<Vec<Request>, ServiceError> {
+        Ok(self.store.requests(located.task.pinned().organization_id, located.id).await?)
+    }
+
+    /// A page of a task's ledger, and whether there is more.
+    pub async fn usage(
+        &self,
+        located: &Located,
+        after: Option<(Timestamp, ReportId)>,
+        limit: u32,
+    ) -> Result<(Vec<LedgerRow>, bool), ServiceError> {
+        Ok(self.store.usage(located.task.pinned().organization_id, located.id, after, limit).await?)
+    }
+
+    /// A page of the organization's requests, each with its task.
+    pub async fn inbox(
+        &self,
+        caller: &Caller,
+        status: RequestStatus,
+        kind: Option<RequestKind>,
+        agent: Option<AgentId>,
+        after: Option<InboxPage>,
+        limit: u32,
+    ) -> Result<(Vec<InboxRow>, Option<InboxPage>), ServiceError> {
+        caller.require(Permission::Read)?;
+        Ok(self.store.inbox(caller.organization, status, kind, agent, after, limit).await?)
+    }
+}
