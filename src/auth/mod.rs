@@ -9,9 +9,13 @@
 
 mod claims;
 mod error;
+pub mod issuers;
 mod jws;
+mod key_cache;
 mod key_folder;
+mod key_set;
 pub mod keys;
+pub mod mint;
 pub mod secrets;
 pub mod tokens;
 
