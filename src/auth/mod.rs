@@ -18,6 +18,7 @@ pub mod keys;
 pub mod mint;
 pub mod secrets;
 pub mod tokens;
+pub mod verifier;
 
 
 use std::time::Duration;
