@@ -20,6 +20,8 @@ pub mod secrets;
 pub mod tokens;
 pub mod verifier;
 
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
