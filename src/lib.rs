@@ -4,6 +4,7 @@
 //! `domain ← store ← service ← { http, workers } ← app ← cli`, with the ports to the outside
 //! (`auth`, `directory`) beside the service. `tests/architecture.rs` holds these arrows.
 
+pub mod auth;
 pub mod directory;
 pub mod domain;
 pub mod service;

@@ -8,19 +8,40 @@ use super::request::RequestStatus;
 use super::status::Status;
 use super::time::Timestamp;
 
-/// One thing that is wrong with a body, and where.
+/// Where in a call something is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A JSON pointer into the body; `""` is the whole.
+    Body(String),
+    /// A parameter of the query.
+    Query(&'static str),
+    /// A header.
+    Header(&'static str),
+}
+
+/// One thing that is wrong with a call, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// A JSON pointer into the body; `""` is the whole.
-    pub pointer: String,
+    /// Where.
+    pub place: Place,
     /// What is wrong, for a person.
     pub detail: String,
 }
 
 impl Fault {
-    /// A fault at `pointer`.
+    /// A fault of the body at `pointer`.
     pub fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), detail: detail.into() }
+        Self { place: Place::Body(pointer.into()), detail: detail.into() }
+    }
+
+    /// A fault of a parameter of the query.
+    pub fn query(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { place: Place::Query(name), detail: detail.into() }
+    }
+
+    /// A fault of a header.
+    pub fn header(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { place: Place::Header(name), detail: detail.into() }
     }
 }
 
@@ -132,6 +153,11 @@ impl Refusal {
     /// One fault of the body.
     pub fn invalid(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::Invalid(vec![Fault::new(pointer, detail)])
+    }
+
+    /// One fault of a header.
+    pub fn invalid_header(name: &'static str, detail: impl Into<String>) -> Self {
+        Self::Invalid(vec![Fault::header(name, detail)])
     }
 }
 

@@ -61,23 +61,23 @@ impl Service {
         owner: Checked<PersonId>,
     ) -> Result<Task, ServiceError> {
         let owner = match owner {
-            Ok(owner) => self.member(call, owner, "/owner").await?,
+            Ok(owner) => self.member(call, owner, Fault::new("/owner", "names no member")).await?,
             Err(refusal) => Err(refusal),
         };
         self.manage(call, located, &Command::Reassign { owner }).await
     }
 
-    /// Checks that a person is a member; `pointer` is where the body names them.
+    /// Checks that a person is a member; `fault` says where the call names them.
     pub(super) async fn member(
         &self,
         call: &Call,
         person: PersonId,
-        pointer: &str,
+        fault: Fault,
     ) -> Result<Checked<PersonId>, ServiceError> {
         let member = self.directory.member(call.caller.organization, person.clone()).await?;
         Ok(match member {
             Some(_) => Ok(person),
-            None => Err(Refusal::OwnerNotMember(Fault::new(pointer, "is no member of the organization"))),
+            None => Err(Refusal::OwnerNotMember(fault)),
         })
     }
 

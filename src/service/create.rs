@@ -11,9 +11,18 @@ use crate::domain::money::Money;
 use crate::domain::outcome::Ending;
 use crate::domain::payload::{JsonText, TaskCreated};
 use crate::domain::principal::Permission;
-use crate::domain::refusal::{Checked, Refusal};
+use crate::domain::refusal::{Checked, Fault, Refusal};
 use crate::domain::task::{Origin, Task};
 use crate::store::CommitError;
+
+/// The header that names a scheduled task as the origin.
+pub const SCHEDULED_TASK: &str = "X-Mandate-Scheduled-Task";
+/// The header that names a webhook as the origin.
+pub const WEBHOOK: &str = "X-Mandate-Webhook";
+/// The header that names a webhook's delivery.
+pub const DELIVERY: &str = "X-Mandate-Delivery";
+/// The header that names the owner of a trigger's task.
+pub const ACCOUNTABLE: &str = "X-Mandate-Accountable";
 
 /// What a trigger's headers claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -191,9 +200,9 @@ impl Service {
                 let origin = trigger_origin(&new.origin)?;
                 let named = new.origin.accountable.as_deref().map(PersonId::parse);
                 let owner = match named {
-                    Some(Ok(person)) => self.member(call, person, "").await?,
-                    Some(Err(fault)) => Err(Refusal::invalid("", format!("X-Mandate-Accountable: {fault}"))),
-                    None => Err(Refusal::invalid("", "X-Mandate-Accountable is required: it names the owner")),
+                    Some(Ok(person)) => self.member(call, person, Fault::header(ACCOUNTABLE, "names no member")).await?,
+                    Some(Err(fault)) => Err(Refusal::invalid_header(ACCOUNTABLE, fault.to_string())),
+                    None => Err(Refusal::invalid_header(ACCOUNTABLE, "is required: it names the owner")),
                 };
                 Ok(Requester { origin, owner, account: Some(*account) })
             }
@@ -207,14 +216,13 @@ fn trigger_origin(claim: &OriginClaim) -> Result<Origin, Refusal> {
         (None, Some(webhook), Some(delivery)) => {
             Ok(Origin::Webhook { webhook: webhook.clone(), delivery: delivery.clone() })
         }
-        (None, Some(_), None) | (None, None, Some(_)) => {
-            Err(Refusal::invalid("", "X-Mandate-Webhook and X-Mandate-Delivery are given together"))
-        }
-        (None, None, None) => Err(Refusal::invalid(
-            "",
-            "a trigger names its origin: X-Mandate-Scheduled-Task, or X-Mandate-Webhook with X-Mandate-Delivery",
+        (None, Some(_), None) => Err(Refusal::invalid_header(DELIVERY, "is required beside the webhook")),
+        (None, None, Some(_)) => Err(Refusal::invalid_header(WEBHOOK, "is required beside the delivery")),
+        (None, None, None) => Err(Refusal::invalid_header(
+            SCHEDULED_TASK,
+            "a trigger names its origin: this header, or X-Mandate-Webhook with X-Mandate-Delivery",
         )),
-        (Some(_), _, _) => Err(Refusal::invalid("", "X-Mandate-Scheduled-Task and X-Mandate-Webhook exclude each other")),
+        (Some(_), _, _) => Err(Refusal::invalid_header(SCHEDULED_TASK, "excludes X-Mandate-Webhook")),
     }
 }
 
