@@ -310,7 +310,7 @@ impl<'a, 'c> Draft<'a, 'c> {
             idempotency_key: row.idempotency_key.clone(),
             model_id: row.model_id.clone(),
             model_ref: row.model_ref,
-            tokens: row.tokens,
+            tokens: row.measured.then_some(row.tokens),
             prices: row.prices,
             cost: row.cost,
             measured: row.measured,

@@ -175,9 +175,9 @@ pub struct UsageReported {
     pub model_id: String,
     /// The directory's model, when the name is known.
     pub model_ref: Option<ModelId>,
-    /// The counts; signed differences in a correction.
+    /// The counts; signed differences in a correction, absent when unmeasured.
     #[serde(flatten)]
-    pub tokens: TokenCounts,
+    pub tokens: Option<TokenCounts>,
     /// The prices used.
     #[serde(flatten)]
     pub prices: Prices,

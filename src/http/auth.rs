@@ -1,0 +1,93 @@
+//! Who calls: the bearer token, the organization of the route, and what the directory says of both.
+
+use axum::extract::{FromRequestParts, RawPathParams};
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+
+use super::App;
+use super::problem::Problem;
+use crate::auth::TokenError;
+use crate::directory::{AccountKind, Directory};
+use crate::domain::principal::Identity;
+use crate::domain::refusal::Refusal;
+use crate::service::{Caller, Principal, ServiceError};
+
+/// The caller of a route under `/organizations/{org}`, with the parameters of its path.
+pub struct Authenticated {
+    /// Who calls.
+    pub caller: Caller,
+    params: Vec<(String, String)>,
+}
+
+impl Authenticated {
+    /// A parameter of the path; empty when the route has none of that name.
+    pub fn param(&self, name: &str) -> &str {
+        self.params.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str())
+    }
+}
+
+impl FromRequestParts<App> for Authenticated {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let identity = identity(parts, app).await?;
+        let Ok(raw) = RawPathParams::from_request_parts(parts, app).await else {
+            return Err(Problem::no_route());
+        };
+        let params: Vec<_> = raw.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let slug = params.iter().find(|(key, _)| key == "org").map(|(_, value)| value.clone()).unwrap_or_default();
+        let caller = resolve(identity, slug, app.directory()).await?;
+        Ok(Self { caller, params })
+    }
+}
+
+async fn identity(parts: &Parts, app: &App) -> Result<Identity, Problem> {
+    let refused = |detail: &str| Problem::from(Refusal::Unauthenticated(detail.to_owned()));
+    let header = parts.headers.get(AUTHORIZATION).ok_or_else(|| refused("a bearer token is required"))?;
+    let header = header.to_str().map_err(|_| refused("the Authorization header is not text"))?;
+    let (scheme, token) = header.split_once(' ').ok_or_else(|| refused("a bearer token is required"))?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(refused("a bearer token is required"));
+    }
+    let now = app.service().clock().now();
+    app.verifier().verify(token.trim(), now).await.map_err(|fault| match &fault {
+        TokenError::Refused { .. } => {
+            let mut problem = refused(&fault.to_string());
+            problem.log = Some(fault.detail().to_owned());
+            problem
+        }
+        TokenError::Unavailable { retry_after, .. } => {
+            let mut problem = Problem::unavailable(fault.detail());
+            problem.retry_after = Some(retry_after.as_secs().max(1));
+            problem
+        }
+    })
+}
+
+/// Resolves an identity in the organization of the route. An unknown and a foreign organization answer alike.
+async fn resolve(identity: Identity, slug: String, directory: &dyn Directory) -> Result<Caller, Problem> {
+    let found = directory.organization(slug).await.map_err(ServiceError::from)?;
+    let principal = match identity {
+        Identity::Person { id, mapped_roles, channel, .. } => {
+            let organization = found.ok_or(Refusal::OrganizationForbidden)?;
+            let roles = directory.member(organization, id.clone()).await.map_err(ServiceError::from)?;
+            let mut roles = roles.ok_or(Refusal::OrganizationForbidden)?;
+            roles.extend(mapped_roles);
+            Principal::Person { id, roles, channel }
+        }
+        Identity::Service { organization_id, account_id, credential_id, .. } => {
+            let kind = directory.account(organization_id, account_id, credential_id).await;
+            let kind = kind.map_err(ServiceError::from)?;
+            let kind = kind.ok_or_else(|| Refusal::Unauthenticated("the credential was revoked".to_owned()))?;
+            if found != Some(organization_id) {
+                return Err(Refusal::OrganizationForbidden.into());
+            }
+            match kind {
+                AccountKind::Agent(agent) => Principal::Agent { account: account_id, agent },
+                AccountKind::Trigger => Principal::Trigger { account: account_id },
+            }
+        }
+    };
+    let organization = found.ok_or(Refusal::OrganizationForbidden)?;
+    Ok(Caller { organization, principal })
+}

@@ -1,0 +1,160 @@
+//! Query parameters. Unknown ones are ignored; faults are collected like those of a body.
+
+use std::str::FromStr;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use url::form_urlencoded;
+use uuid::Uuid;
+
+use super::App;
+use crate::domain::refusal::{Checked, Fault, Refusal};
+
+/// The query of a request, judged when the handler asks.
+pub struct Query {
+    pairs: Vec<(String, String)>,
+    path: String,
+}
+
+impl FromRequestParts<App> for Query {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Self::Rejection> {
+        let query = parts.uri.query().unwrap_or_default();
+        let pairs = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        Ok(Self { pairs, path: parts.uri.path().to_owned() })
+    }
+}
+
+/// A reader that collects faults.
+pub struct Parameters<'q> {
+    query: &'q Query,
+    faults: Vec<Fault>,
+}
+
+impl Query {
+    /// A reader of the parameters.
+    pub fn parameters(&self) -> Parameters<'_> {
+        Parameters { query: self, faults: Vec::new() }
+    }
+
+    /// Every parameter but `cursor` and `limit`, in a fixed order: what a cursor binds to.
+    pub fn fingerprint(&self) -> String {
+        let mut pairs: Vec<_> =
+            self.pairs.iter().filter(|(key, _)| !matches!(key.as_str(), "cursor" | "limit")).collect();
+        pairs.sort();
+        let mut text = form_urlencoded::Serializer::new(String::new());
+        text.extend_pairs(pairs.iter().map(|(key, value)| (key, value)));
+        format!("{}?{}", self.path, text.finish())
+    }
+
+    /// This request's path and query with some parameters replaced, for a `Link` header.
+    pub fn with(&self, replaced: &[(&str, String)]) -> String {
+        let mut text = form_urlencoded::Serializer::new(String::new());
+        let kept = |key: &str| replaced.iter().all(|(name, _)| *name != key);
+        text.extend_pairs(self.pairs.iter().filter(|(key, _)| kept(key)));
+        text.extend_pairs(replaced);
+        format!("{}?{}", self.path, text.finish())
+    }
+}
+
+impl<'q> Parameters<'q> {
+    /// The parameter, if it is there and not empty.
+    pub fn text(&self, name: &str) -> Option<&'q str> {
+        let pair = self.query.pairs.iter().find(|(key, _)| key == name);
+        pair.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// All values of a parameter that may be repeated.
+    pub fn all(&self, name: &str) -> Vec<&'q str> {
+        let pairs = self.query.pairs.iter().filter(|(key, value)| key == name && !value.is_empty());
+        pairs.map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// Records a fault.
+    pub fn fault(&mut self, name: &'static str, detail: impl Into<String>) {
+        self.faults.push(Fault::query(name, detail));
+    }
+
+    /// A parameter that is parsed.
+    pub fn parsed<T>(&mut self, name: &'static str) -> Option<T>
+    where
+        T: FromStr,
+        T::Err: std::fmt::Display,
+    {
+        match self.text(name)?.parse() {
+            Ok(value) => Some(value),
+            Err(fault) => {
+                self.fault(name, fault.to_string());
+                None
+            }
+        }
+    }
+
+    /// All values of a repeated parameter, parsed.
+    pub fn all_parsed<T>(&mut self, name: &'static str) -> Vec<T>
+    where
+        T: FromStr,
+        T::Err: std::fmt::Display,
+    {
+        let mut values = Vec::new();
+        for text in self.all(name) {
+            match text.parse() {
+                Ok(value) => values.push(value),
+                Err(fault) => self.fault(name, fault.to_string()),
+            }
+        }
+        values
+    }
+
+    /// A UUID.
+    pub fn id<T: From<Uuid>>(&mut self, name: &'static str) -> Option<T> {
+        match Uuid::try_parse(self.text(name)?) {
+            Ok(id) => Some(T::from(id)),
+            Err(_) => {
+                self.fault(name, "must be a UUID");
+                None
+            }
+        }
+    }
+
+    /// A truth value.
+    pub fn bool(&mut self, name: &'static str) -> Option<bool> {
+        match self.text(name)? {
+            "true" | "1" => Some(true),
+            "false" | "0" => Some(false),
+            _ => {
+                self.fault(name, "must be true or false");
+                None
+            }
+        }
+    }
+
+    /// A whole number of at least zero.
+    pub fn number(&mut self, name: &'static str) -> Option<i64> {
+        match self.text(name)?.parse::<i64>() {
+            Ok(number) if number >= 0 => Some(number),
+            Ok(_) | Err(_) => {
+                self.fault(name, "must be a whole number of at least 0");
+                None
+            }
+        }
+    }
+
+    /// The size of a page.
+    pub fn limit(&mut self, default: u32, max: u32) -> u32 {
+        let Some(text) = self.text("limit") else { return default };
+        match text.parse::<u32>() {
+            Ok(limit) if (1..=max).contains(&limit) => limit,
+            Ok(_) | Err(_) => {
+                self.fault("limit", format!("must be a whole number from 1 to {max}"));
+                default
+            }
+        }
+    }
+
+    /// `value`, or the faults found.
+    pub fn finish<T>(self, value: T) -> Checked<T> {
+        if self.faults.is_empty() { Ok(value) } else { Err(Refusal::Invalid(self.faults)) }
+    }
+}

@@ -1,0 +1,314 @@
+//! Tasks: created, listed, read.
+
+use axum::extract::State;
+use http::HeaderMap;
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::auth::Authenticated;
+use super::body::{Body, RawBody};
+use super::query::Query;
+use super::respond::{Answer, created, ok, page};
+use super::views::{LedgerView, RequestView, SessionView, TaskView, WaitingView};
+use super::{App, cursor};
+use crate::domain::ids::{ReportId, TaskId};
+use crate::domain::limits::{
+    KEY_MAX, LABEL_KEY_MAX, LABEL_VALUE_MAX, LABELS_MAX, NAME_MAX, TEXT_MAX, TITLE_MAX,
+};
+use crate::domain::outcome::{Ending, Outcome, OutcomeReason};
+use crate::domain::payload::JsonText;
+use crate::domain::principal::Permission;
+use crate::domain::read::Fields;
+use crate::domain::refusal::{Checked, Refusal};
+use crate::service::Principal;
+use crate::service::create::{
+    ACCOUNTABLE, DELIVERY, NewTaskBody, NewTaskCall, OriginClaim, SCHEDULED_TASK, WEBHOOK,
+};
+use crate::store::{Sort, TaskFilter, TaskPosition};
+
+/// Entries of a page of tasks when the query does not say.
+pub const PAGE_DEFAULT: u32 = 50;
+/// The most entries of a page of tasks, requests or ledger rows.
+pub const PAGE_MAX: u32 = 100;
+
+/// A task to create.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "agent_slug": "reviewer", "title": "Review pull request 42", "description": "Look for missing tests.",
+    "budget": "2.50", "subject": "github.com/acme/app#42", "labels": {"team": "core"}, "params": {"depth": 2}
+}))]
+#[allow(dead_code, reason = "describes the body; it is read field by field, so that one answer names every fault")]
+pub struct CreateTask {
+    /// The agent that shall work it.
+    agent_slug: String,
+    /// At most 500 characters.
+    title: String,
+    /// At most 20,000 characters.
+    description: String,
+    /// The primary project.
+    project_id: Option<Uuid>,
+    /// At most the agent's budget, in US dollars: a number or a decimal string.
+    #[schema(value_type = Option<String>)]
+    budget: Option<Value>,
+    /// What the task is about.
+    subject: Option<String>,
+    /// At most 64 labels.
+    labels: Option<std::collections::BTreeMap<String, String>>,
+    /// Free parameters, kept verbatim.
+    params: Option<Value>,
+    /// Unique per origin and principal; may also be the `Idempotency-Key` header.
+    idempotency_key: Option<String>,
+    /// Only of triggers: closes the task from the start.
+    initial_outcome: Option<String>,
+    /// Only of triggers.
+    initial_outcome_reason: Option<String>,
+}
+
+/// The members of a creation that are redacted.
+const CONTENT: &[&str] = &["title", "description", "subject", "labels", "params"];
+
+fn read_new_task(body: &Body<'_>) -> Checked<NewTaskBody> {
+    let mut fields = body.fields();
+    fields.text("agent_slug", 1..=NAME_MAX);
+    let new = NewTaskBody {
+        title: fields.text("title", 1..=TITLE_MAX),
+        description: fields.text("description", 0..=TEXT_MAX),
+        project_id: fields.id_opt("project_id"),
+        budget: fields.money_opt("budget"),
+        subject: fields.text_opt("subject", 1..=NAME_MAX),
+        labels: fields.labels("labels", LABELS_MAX, LABEL_KEY_MAX, LABEL_VALUE_MAX),
+        params: fields.member("params").map(|params| JsonText::new(&params.to_text())),
+    };
+    fields.finish(new)
+}
+
+fn read_initial(body: &Body<'_>) -> Checked<Option<Ending>> {
+    let mut fields = body.peek();
+    let outcome = fields.parsed_opt::<Outcome>("initial_outcome");
+    let ending = read_ending(&mut fields, outcome, "initial_outcome_reason");
+    fields.finish(ending)
+}
+
+/// Pairs an outcome with the reason that the member `name` gives.
+pub(super) fn read_ending(fields: &mut Fields<'_>, outcome: Option<Outcome>, name: &str) -> Option<Ending> {
+    let reason = fields.parsed_opt::<OutcomeReason>(name);
+    let Some(outcome) = outcome else {
+        if reason.is_some() && fields.is_faultless() {
+            fields.fault(name, "is given without an outcome");
+        }
+        return None;
+    };
+    let ending = Ending::new(outcome, reason);
+    if ending.is_none() && fields.is_faultless() {
+        let reasons: Vec<_> = outcome.reasons().iter().map(|reason| reason.as_str()).collect();
+        let detail = if reasons.is_empty() {
+            format!("{outcome} takes no reason")
+        } else {
+            format!("the reason of {outcome} is one of {}", reasons.join(", "))
+        };
+        fields.fault(name, detail);
+    }
+    ending
+}
+
+fn claim(headers: &HeaderMap) -> Checked<OriginClaim> {
+    let read = |name: &'static str| -> Checked<Option<String>> {
+        let Some(value) = headers.get(name) else { return Ok(None) };
+        let text = std::str::from_utf8(value.as_bytes()).unwrap_or_default().trim();
+        if text.is_empty() || text.chars().count() > KEY_MAX {
+            return Err(Refusal::invalid_header(name, format!("must have 1 to {KEY_MAX} characters")));
+        }
+        Ok(Some(text.to_owned()))
+    };
+    Ok(OriginClaim {
+        scheduled_task: read(SCHEDULED_TASK)?,
+        webhook: read(WEBHOOK)?,
+        delivery: read(DELIVERY)?,
+        accountable: read(ACCOUNTABLE)?,
+    })
+}
+
+/// Create a task.
+///
+/// The origin is the caller: a person, or what a trigger's headers name. A repeated key answers the first task.
+#[utoipa::path(post, path = "/organizations/{org}/agent-tasks/", operation_id = "create_task", tag = "tasks",
+    params(("org" = String, Path, description = "The organization's slug"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Instead of idempotency_key"),
+        ("X-Mandate-Scheduled-Task" = Option<String>, Header, description = "Of triggers: the scheduled task"),
+        ("X-Mandate-Webhook" = Option<String>, Header, description = "Of triggers: the webhook"),
+        ("X-Mandate-Delivery" = Option<String>, Header, description = "Of triggers: the webhook's delivery"),
+        ("X-Mandate-Accountable" = Option<String>, Header, description = "Of triggers: the owner")),
+    request_body = CreateTask,
+    responses((status = 201, description = "The task was created", body = TaskView),
+        (status = 200, description = "The key created it before", body = TaskView)))]
+pub async fn create(State(app): State<App>, auth: Authenticated, headers: HeaderMap, body: RawBody) -> Answer {
+    let caller = &auth.caller;
+    match &caller.principal {
+        Principal::Person { .. } | Principal::Agent { .. } => caller.require(Permission::Create)?,
+        Principal::Trigger { .. } => {}
+    }
+    let origin = claim(&headers)?;
+    let body = body.required(CONTENT)?;
+    let names_initial =
+        ["initial_outcome", "initial_outcome_reason"].iter().any(|name| body.peek().member(name).is_some());
+    let new = NewTaskCall {
+        agent_slug: body.peek().text_opt("agent_slug", 1..=NAME_MAX),
+        key: body.key("idempotency_key")?,
+        origin,
+        initial: read_initial(&body),
+        names_initial,
+        body: read_new_task(&body),
+    };
+    let answered = app.service().create(&body.call(caller), new).await?;
+    created(&TaskView::from(&answered.value), answered.replay)
+}
+
+/// List tasks.
+///
+/// The newest first, or `sort=status_since`: the longest in its status first. An agent's account sees its own agent's
+/// tasks, a trigger those it created.
+#[utoipa::path(get, path = "/organizations/{org}/agent-tasks/", operation_id = "list_tasks", tag = "tasks",
+    params(("org" = String, Path, description = "The organization's slug"),
+        ("status" = Option<Vec<String>>, Query, description = "Repeatable: any of these"),
+        ("agent_id" = Option<Uuid>, Query, description = "Of this agent"),
+        ("owner" = Option<String>, Query, description = "Of this owner"),
+        ("mine" = Option<bool>, Query, description = "Owned by the caller"),
+        ("project_id" = Option<Uuid>, Query, description = "With this primary project"),
+        ("origin_kind" = Option<String>, Query, description = "human, schedule, webhook or task"),
+        ("subject" = Option<String>, Query, description = "With this subject"),
+        ("label" = Option<Vec<String>>, Query, description = "Repeatable `key=value`: with all of these"),
+        ("q" = Option<String>, Query, description = "With this text in title, short id, agent or project"),
+        ("sort" = Option<String>, Query, description = "status_since"),
+        ("limit" = Option<u32>, Query, description = "1 to 100, default 50"),
+        ("cursor" = Option<String>, Query, description = "Of the link to the next page")),
+    responses((status = 200, description = "A page of tasks; the Link header leads on", body = Vec<TaskView>)))]
+pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> Answer {
+    if matches!(auth.caller.principal, Principal::Person { .. }) {
+        auth.caller.require(Permission::Read)?;
+    }
+    let mut parameters = query.parameters();
+    let mut filter = TaskFilter {
+        statuses: parameters.all_parsed("status"),
+        agent: parameters.id("agent_id"),
+        owner: parameters.text("owner").map(str::to_lowercase).and_then(|owner| person(&owner)),
+        project: parameters.id("project_id"),
+        origin_kind: parameters.text("origin_kind").map(str::to_owned),
+        subject: parameters.text("subject").map(str::to_owned),
+        text: parameters.text("q").map(str::to_owned),
+        ..TaskFilter::default()
+    };
+    for label in parameters.all("label") {
+        match label.split_once('=') {
+            Some((key, value)) => filter.labels.push((key.to_owned(), value.to_owned())),
+            None => parameters.fault("label", "must be key=value"),
+        }
+    }
+    if parameters.text("owner").is_some() && filter.owner.is_none() {
+        parameters.fault("owner", "is no person's id");
+    }
+    if parameters.bool("mine") == Some(true) {
+        match &auth.caller.principal {
+            Principal::Person { id, .. } => filter.owner = Some(id.clone()),
+            Principal::Agent { .. } | Principal::Trigger { .. } => {
+                parameters.fault("mine", "is for people; a service account owns no task");
+            }
+        }
+    }
+    let sort = match parameters.text("sort") {
+        None | Some("created_at") => Sort::Newest,
+        Some("status_since") => Sort::StatusSince,
+        Some(_) => {
+            parameters.fault("sort", "must be status_since");
+            Sort::Newest
+        }
+    };
+    let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
+    let cursor = parameters.text("cursor").map(str::to_owned);
+    let filter = parameters.finish(filter)?;
+    let fingerprint = query.fingerprint();
+    let after = match cursor {
+        Some(cursor) => {
+            let (at, id) = cursor::read(&cursor, &fingerprint)?;
+            Some(TaskPosition { at, id: TaskId(id) })
+        }
+        None => None,
+    };
+    let found = app.service().list(&auth.caller, filter, sort, after, limit).await?;
+    let views: Vec<_> = found.tasks.iter().map(TaskView::from).collect();
+    let next = found.next.map(|next| query.with(&[("cursor", cursor::write(next.at, next.id.0, &fingerprint))]));
+    page(&app, &views, next.as_deref())
+}
+
+fn person(text: &str) -> Option<crate::domain::ids::PersonId> {
+    crate::domain::ids::PersonId::parse(text).ok()
+}
+
+/// Count the tasks that wait for a person.
+#[utoipa::path(get, path = "/organizations/{org}/agent-tasks/waiting", operation_id = "count_waiting_tasks",
+    tag = "tasks", params(("org" = String, Path, description = "The organization's slug")),
+    responses((status = 200, description = "How many open tasks have an open request", body = WaitingView)))]
+pub async fn waiting(State(app): State<App>, auth: Authenticated) -> Answer {
+    ok(&WaitingView { count: app.service().waiting(&auth.caller).await? })
+}
+
+/// Read a task.
+#[utoipa::path(get, path = "/organizations/{org}/agent-tasks/{task}", operation_id = "read_task", tag = "tasks",
+    params(("org" = String, Path, description = "The organization's slug"),
+        ("task" = String, Path, description = "The task's short id, in any letter case")),
+    responses((status = 200, description = "The task", body = TaskView)))]
+pub async fn read(State(app): State<App>, auth: Authenticated) -> Answer {
+    let located = app.service().read(&auth.caller, auth.param("task")).await?;
+    ok(&TaskView::from(&located.task))
+}
+
+/// List a task's sessions.
+#[utoipa::path(get, path = "/organizations/{org}/agent-tasks/{task}/sessions", operation_id = "list_sessions",
+    tag = "sessions", params(("org" = String, Path, description = "The organization's slug"),
+        ("task" = String, Path, description = "The task's short id")),
+    responses((status = 200, description = "The sessions, oldest first", body = Vec<SessionView>)))]
+pub async fn sessions(State(app): State<App>, auth: Authenticated) -> Answer {
+    let located = app.service().read(&auth.caller, auth.param("task")).await?;
+    let sessions = app.service().sessions(&located).await?;
+    ok(&sessions.iter().map(SessionView::from).collect::<Vec<_>>())
+}
+
+/// List a task's requests.
+#[utoipa::path(get, path = "/organizations/{org}/agent-tasks/{task}/requests", operation_id = "list_requests",
+    tag = "requests", params(("org" = String, Path, description = "The organization's slug"),
+        ("task" = String, Path, description = "The task's short id")),
+    responses((status = 200, description = "The requests, oldest first", body = Vec<RequestView>)))]
+pub async fn requests(State(app): State<App>, auth: Authenticated) -> Answer {
+    let located = app.service().read(&auth.caller, auth.param("task")).await?;
+    let requests = app.service().requests(&located).await?;
+    ok(&requests.iter().map(RequestView::from).collect::<Vec<_>>())
+}
+
+/// List a task's ledger.
+#[utoipa::path(get, path = "/organizations/{org}/agent-tasks/{task}/usage", operation_id = "list_usage",
+    tag = "usage", params(("org" = String, Path, description = "The organization's slug"),
+        ("task" = String, Path, description = "The task's short id"),
+        ("limit" = Option<u32>, Query, description = "1 to 100, default 50"),
+        ("cursor" = Option<String>, Query, description = "Of the link to the next page")),
+    responses((status = 200, description = "The ledger's rows, oldest first", body = Vec<LedgerView>)))]
+pub async fn usage(State(app): State<App>, auth: Authenticated, query: Query) -> Answer {
+    let located = app.service().read(&auth.caller, auth.param("task")).await?;
+    let mut parameters = query.parameters();
+    let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
+    let cursor = parameters.text("cursor").map(str::to_owned);
+    parameters.finish(())?;
+    let fingerprint = query.fingerprint();
+    let after = match cursor {
+        Some(cursor) => {
+            let (at, id) = cursor::read(&cursor, &fingerprint)?;
+            Some((at, ReportId(id)))
+        }
+        None => None,
+    };
+    let (rows, more) = app.service().usage(&located, after, limit).await?;
+    let last = rows.last().filter(|_| more);
+    let next =
+        last.map(|row| query.with(&[("cursor", cursor::write(row.recorded_at, row.id.0, &fingerprint))]));
+    page(&app, &rows.iter().map(LedgerView::from).collect::<Vec<_>>(), next.as_deref())
+}

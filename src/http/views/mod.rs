@@ -1,0 +1,27 @@
+//! The answers' shapes. Every field is there, null included; money is a decimal string; times have six digits; names
+//! from closed sets are plain strings to readers, because the sets grow.
+
+mod events;
+mod requests;
+mod sessions;
+mod tasks;
+mod usage;
+
+pub use events::{AppendedView, EventView};
+pub use requests::{ArtifactView, InboxView, RequestAnswer, RequestView, ResolutionView, ResolveAnswer};
+pub use sessions::{SessionAnswer, SessionView};
+pub use tasks::{OriginView, TaskState, TaskView, WaitingView};
+pub use usage::{LedgerView, UsageAnswer};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// JSON text as JSON. Stored text was validated when it came in.
+pub(super) fn raw(text: &str) -> Option<Box<RawValue>> {
+    RawValue::from_string(text.to_owned()).ok()
+}
+
+/// Serializes for a response; a value that cannot be is a fault of ours.
+pub fn json_text<T: Serialize>(value: &T) -> Result<Vec<u8>, super::problem::Problem> {
+    serde_json::to_vec(value).map_err(|fault| super::problem::Problem::internal(fault.to_string()))
+}
