@@ -6,4 +6,5 @@ pub mod json;
 pub mod money;
 mod names;
 pub mod principal;
+pub mod redaction;
 pub mod time;
