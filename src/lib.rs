@@ -7,5 +7,6 @@
 pub mod auth;
 pub mod directory;
 pub mod domain;
+pub mod http;
 pub mod service;
 pub mod store;

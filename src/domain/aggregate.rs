@@ -268,7 +268,8 @@ impl Aggregate {
         let overflow = |_: MoneyError| LogError::Total { seq: event.seq };
         let facts = &mut self.task.facts;
         facts.cost_total = facts.cost_total.checked_add(report.cost.unwrap_or_default()).map_err(overflow)?;
-        facts.tokens = facts.tokens.checked_add(report.tokens.unwrap_or_default()).ok_or(LogError::Total { seq: event.seq })?;
+        facts.tokens =
+            facts.tokens.checked_add(report.tokens.unwrap_or_default()).ok_or(LogError::Total { seq: event.seq })?;
         facts.unmeasured_reports += i64::from(report.unmeasured_delta);
         facts.unpriced_reports += i64::from(report.unpriced_delta);
         Ok(())

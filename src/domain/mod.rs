@@ -16,6 +16,7 @@ pub mod outcome;
 pub mod payload;
 pub mod principal;
 pub mod read;
+pub mod redaction;
 pub mod refusal;
 pub mod request;
 pub mod session;

@@ -25,10 +25,9 @@ impl<'a> Fields<'a> {
     pub fn new(value: &'a Value<'a>, pointer: impl Into<String>) -> Self {
         let mut fields = Self { value, pointer: pointer.into(), faults: Vec::new() };
         if !matches!(value, Value::Object(_) | Value::Null) {
-            fields.faults.push(Fault::new(
-                fields.pointer.clone(),
-                format!("must be an object, not {}", value.kind_name()),
-            ));
+            fields
+                .faults
+                .push(Fault::new(fields.pointer.clone(), format!("must be an object, not {}", value.kind_name())));
         }
         fields
     }
@@ -269,9 +268,10 @@ impl<'a> Fields<'a> {
                 Some(text) if fits(text, value_max) => {
                     labels.insert(key.as_str().to_owned(), text.to_owned());
                 }
-                Some(_) | None => self
-                    .faults
-                    .push(Fault::new(pointer, format!("a label's value is a string of at most {value_max} characters"))),
+                Some(_) | None => self.faults.push(Fault::new(
+                    pointer,
+                    format!("a label's value is a string of at most {value_max} characters"),
+                )),
             }
         }
         labels

@@ -31,7 +31,8 @@ impl FromRequest<App> for RawBody {
         let headers = request.headers();
         let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let is_json = essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
+        let is_json =
+            essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
         let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok()).map(str::to_owned);
         let read = Limited::new(request.into_body(), limit).collect().await;
         let bytes = match read {
@@ -46,6 +47,11 @@ impl FromRequest<App> for RawBody {
 }
 
 impl RawBody {
+    /// The bytes, for a route whose body is no JSON.
+    pub fn bytes(&self) -> Result<&Bytes, Refusal> {
+        self.bytes.as_ref().map_err(Clone::clone)
+    }
+
     /// The body of a route with required members. The members named `content` are redacted.
     pub fn required(&self, content: &[&str]) -> Result<Body<'_>, Refusal> {
         self.read(content, false)

@@ -122,9 +122,9 @@ pub async fn reassign(State(app): State<App>, auth: Authenticated, body: RawBody
     if let (false, Err(fault)) = (text.is_empty(), &owner) {
         fields.extend([Fault::new("/owner", fault.to_string())]);
     }
-    let owner = fields.finish(()).and_then(|()| {
-        owner.map_err(|fault| crate::domain::refusal::Refusal::invalid("/owner", fault.to_string()))
-    });
+    let owner = fields
+        .finish(())
+        .and_then(|()| owner.map_err(|fault| crate::domain::refusal::Refusal::invalid("/owner", fault.to_string())));
     let task = app.service().reassign(&body.call(&auth.caller), &located, owner).await?;
     ok(&TaskView::from(&task))
 }

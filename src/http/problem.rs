@@ -45,11 +45,8 @@ impl Problem {
 
     /// Postgres, or what else is needed, is away.
     pub fn unavailable(log: impl Into<String>) -> Self {
-        let mut problem = Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "unavailable",
-            "the service cannot answer right now; try again",
-        );
+        let mut problem =
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the service cannot answer right now; try again");
         problem.retry_after = Some(RETRY_AFTER_SECONDS);
         problem.log = Some(log.into());
         problem
@@ -65,8 +62,7 @@ impl Problem {
 
     /// Too many calls.
     pub fn rate_limited(retry_after: u64) -> Self {
-        let mut problem =
-            Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "too many calls; try again later");
+        let mut problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "too many calls; try again later");
         problem.retry_after = Some(retry_after.max(1));
         problem
     }
@@ -154,27 +150,25 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::TaskClosed(facts) => closed(&facts),
-            Refusal::TaskArchived => {
-                conflict("task_archived", "the task's log is archived; nothing can be added").with("task_status", "closed")
-            }
+            Refusal::TaskArchived => conflict("task_archived", "the task's log is archived; nothing can be added")
+                .with("task_status", "closed"),
             Refusal::TaskCancelled => conflict("task_cancelled", "a cancel is pending; nothing new may begin"),
             Refusal::CancelPending(status) => {
                 conflict("cancel_pending", "a cancel is pending and cannot be taken back")
                     .with("task_status", status.as_str())
             }
-            Refusal::NotCancelled(status) => conflict("not_cancelled", "nobody has cancelled the task")
-                .with("task_status", status.as_str()),
+            Refusal::NotCancelled(status) => {
+                conflict("not_cancelled", "nobody has cancelled the task").with("task_status", status.as_str())
+            }
             Refusal::SessionClosed { reason, last_seq } => {
                 conflict("session_closed", format!("the session is closed: {reason}"))
                     .with("close_reason", reason)
                     .with("outcome", Value::Null)
                     .with("last_seq", last_seq)
             }
-            Refusal::SessionSuperseded { last_seq } => {
-                conflict("session_superseded", "another session took over")
-                    .with("outcome", Value::Null)
-                    .with("last_seq", last_seq)
-            }
+            Refusal::SessionSuperseded { last_seq } => conflict("session_superseded", "another session took over")
+                .with("outcome", Value::Null)
+                .with("last_seq", last_seq),
             Refusal::SessionRequired => unprocessable(
                 "session_required",
                 "a session of this task was taken over, so every write names its session",
@@ -188,8 +182,9 @@ impl From<Refusal> for Problem {
                 conflict("event_id_conflict", format!("event {id} was sent before with other content"))
                     .with("event_id", id.to_string())
             }
-            Refusal::EventTypeReserved(fault) => unprocessable("event_type_reserved", fault.detail.clone())
-                .with("errors", errors(&[fault])),
+            Refusal::EventTypeReserved(fault) => {
+                unprocessable("event_type_reserved", fault.detail.clone()).with("errors", errors(&[fault]))
+            }
             Refusal::OutcomeReserved => {
                 unprocessable("outcome_reserved", "only the server sets this outcome and reason")
             }
@@ -221,9 +216,7 @@ impl From<Refusal> for Problem {
                 conflict("open_tasks", format!("{count} open tasks depend on it; use force to close them"))
                     .with("open_tasks", count)
             }
-            Refusal::NameTaken(fault) => {
-                conflict("name_taken", fault.detail.clone()).with("errors", errors(&[fault]))
-            }
+            Refusal::NameTaken(fault) => conflict("name_taken", fault.detail.clone()).with("errors", errors(&[fault])),
             Refusal::TaskNotFound => not_found("task_not_found", "there is no such task"),
             Refusal::SessionNotFound => not_found("session_not_found", "the task has no such session"),
             Refusal::RequestNotFound => not_found("request_not_found", "the task has no such request"),
@@ -252,11 +245,9 @@ fn access(refusal: Refusal) -> Problem {
         }
         Refusal::PersonRequired => forbidden("person_required", "only people may do this"),
         Refusal::InvalidJson(detail) => Problem::new(StatusCode::BAD_REQUEST, "invalid_json", detail),
-        Refusal::InvalidCursor => Problem::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_cursor",
-            "the cursor is damaged or belongs to another query",
-        ),
+        Refusal::InvalidCursor => {
+            Problem::new(StatusCode::BAD_REQUEST, "invalid_cursor", "the cursor is damaged or belongs to another query")
+        }
         Refusal::PayloadTooLarge { limit, what } => {
             let whole = what.is_empty();
             let subject = if whole { "the body".to_owned() } else { what.clone() };
@@ -268,11 +259,9 @@ fn access(refusal: Refusal) -> Problem {
             .with("limit", limit);
             if whole { problem } else { problem.with("errors", errors(&[Fault::new(what, "is too large")])) }
         }
-        Refusal::UnsupportedMediaType => Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
-            "a body is application/json",
-        ),
+        Refusal::UnsupportedMediaType => {
+            Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "a body is application/json")
+        }
         Refusal::Invalid(faults) => {
             let first = faults.first().map_or("the body breaks a rule", |fault| fault.detail.as_str());
             let place = faults.first().map(|fault| match &fault.place {

@@ -99,7 +99,7 @@ impl<'q> Parameters<'q> {
     {
         let mut values = Vec::new();
         for text in self.all(name) {
-            match text.parse() {
+            match text.parse::<T>() {
                 Ok(value) => values.push(value),
                 Err(fault) => self.fault(name, fault.to_string()),
             }

@@ -16,7 +16,7 @@ use super::{App, cursor};
 use crate::domain::command::{NewRequest, NewResolution};
 use crate::domain::decide::REQUEST_TTL_MAX;
 use crate::domain::ids::RequestId;
-use crate::domain::limits::{ARTIFACTS_MAX, KEY_MAX, NAME_MAX, OPTIONS_MAX, TEXT_MAX, TITLE_MAX};
+use crate::domain::limits::{ARTIFACTS_MAX, NAME_MAX, OPTIONS_MAX, TEXT_MAX, TITLE_MAX};
 use crate::domain::payload::JsonText;
 use crate::domain::principal::Permission;
 use crate::domain::read::Fields;

@@ -14,18 +14,14 @@ use super::respond::{Answer, created, ok, page};
 use super::views::{LedgerView, RequestView, SessionView, TaskView, WaitingView};
 use super::{App, cursor};
 use crate::domain::ids::{ReportId, TaskId};
-use crate::domain::limits::{
-    KEY_MAX, LABEL_KEY_MAX, LABEL_VALUE_MAX, LABELS_MAX, NAME_MAX, TEXT_MAX, TITLE_MAX,
-};
+use crate::domain::limits::{KEY_MAX, LABEL_KEY_MAX, LABEL_VALUE_MAX, LABELS_MAX, NAME_MAX, TEXT_MAX, TITLE_MAX};
 use crate::domain::outcome::{Ending, Outcome, OutcomeReason};
 use crate::domain::payload::JsonText;
 use crate::domain::principal::Permission;
 use crate::domain::read::Fields;
 use crate::domain::refusal::{Checked, Refusal};
 use crate::service::Principal;
-use crate::service::create::{
-    ACCOUNTABLE, DELIVERY, NewTaskBody, NewTaskCall, OriginClaim, SCHEDULED_TASK, WEBHOOK,
-};
+use crate::service::create::{ACCOUNTABLE, DELIVERY, NewTaskBody, NewTaskCall, OriginClaim, SCHEDULED_TASK, WEBHOOK};
 use crate::store::{Sort, TaskFilter, TaskPosition};
 
 /// Entries of a page of tasks when the query does not say.
@@ -308,7 +304,6 @@ pub async fn usage(State(app): State<App>, auth: Authenticated, query: Query) ->
     };
     let (rows, more) = app.service().usage(&located, after, limit).await?;
     let last = rows.last().filter(|_| more);
-    let next =
-        last.map(|row| query.with(&[("cursor", cursor::write(row.recorded_at, row.id.0, &fingerprint))]));
+    let next = last.map(|row| query.with(&[("cursor", cursor::write(row.recorded_at, row.id.0, &fingerprint))]));
     page(&app, &rows.iter().map(LedgerView::from).collect::<Vec<_>>(), next.as_deref())
 }

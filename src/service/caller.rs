@@ -101,11 +101,9 @@ impl Caller {
     /// The caller as events carry it.
     pub fn actor(&self) -> Actor {
         match &self.principal {
-            Principal::Person { id, channel, .. } => Actor {
-                kind: ActorKind::Human,
-                id: id.to_string(),
-                channel: Some(channel.unwrap_or(Channel::Api)),
-            },
+            Principal::Person { id, channel, .. } => {
+                Actor { kind: ActorKind::Human, id: id.to_string(), channel: Some(channel.unwrap_or(Channel::Api)) }
+            }
             Principal::Agent { agent, .. } => {
                 Actor { kind: ActorKind::Agent, id: agent.to_string(), channel: Some(Channel::Harness) }
             }

@@ -200,7 +200,9 @@ impl Service {
                 let origin = trigger_origin(&new.origin)?;
                 let named = new.origin.accountable.as_deref().map(PersonId::parse);
                 let owner = match named {
-                    Some(Ok(person)) => self.member(call, person, Fault::header(ACCOUNTABLE, "names no member")).await?,
+                    Some(Ok(person)) => {
+                        self.member(call, person, Fault::header(ACCOUNTABLE, "names no member")).await?
+                    }
                     Some(Err(fault)) => Err(Refusal::invalid_header(ACCOUNTABLE, fault.to_string())),
                     None => Err(Refusal::invalid_header(ACCOUNTABLE, "is required: it names the owner")),
                 };

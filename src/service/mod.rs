@@ -175,15 +175,7 @@ impl Service {
                 Some(aggregate) => aggregate,
                 None => self.load(&order).await.map_err(Failed::Error)?,
             };
-            let mut new_id = Clock::new_id;
-            let mut context = Context {
-                actor: order.actor.clone(),
-                now: self.clock.now(),
-                new_id: &mut new_id,
-                body_hash: order.body_hash,
-                redacted: order.redacted.to_vec(),
-            };
-            let change = match aggregate.decide(command.clone(), &mut context) {
+            let change = match self.decide(&order, &aggregate, command) {
                 Ok(Decision::Change(change)) => change,
                 // What a kept snapshot refuses, or finds done, may be news from another process.
                 Ok(Decision::Unchanged) | Err(_) if !fresh => continue,
@@ -209,6 +201,18 @@ impl Service {
             }
         }
         Err(Failed::Error(ServiceError::Unavailable("the task changes too fast".to_owned())))
+    }
+
+    fn decide(&self, order: &Order<'_>, aggregate: &Aggregate, command: &Command) -> Result<Decision, Refusal> {
+        let mut new_id = Clock::new_id;
+        let mut context = Context {
+            actor: order.actor.clone(),
+            now: self.clock.now(),
+            new_id: &mut new_id,
+            body_hash: order.body_hash,
+            redacted: order.redacted.to_vec(),
+        };
+        aggregate.decide(command.clone(), &mut context)
     }
 
     fn refused_by_guard(&self, error: CommitError, change: &Change, base: Aggregate) -> Result<Done, Failed> {

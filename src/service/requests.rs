@@ -66,11 +66,7 @@ impl Service {
         request: RequestId,
         session: Checked<Option<SessionId>>,
     ) -> Result<Task, ServiceError> {
-        let want = Want {
-            session: session.clone().ok().flatten(),
-            requests: vec![request],
-            ..Want::default()
-        };
+        let want = Want { session: session.clone().ok().flatten(), requests: vec![request], ..Want::default() };
         let order = Order { want, ..Order::of(call, located.id) };
         let done = self.carry_out(order, &Command::Withdraw { request, session }).await?;
         Ok(done.aggregate().task().clone())

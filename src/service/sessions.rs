@@ -45,11 +45,7 @@ impl Service {
     }
 
     /// Records a sign of life. Nothing reopens: a closed session or task refuses.
-    pub async fn heartbeat(
-        &self,
-        located: &Located,
-        session: SessionId,
-    ) -> Result<Task, ServiceError> {
+    pub async fn heartbeat(&self, located: &Located, session: SessionId) -> Result<Task, ServiceError> {
         let organization = located.task.pinned().organization_id;
         if let Heartbeat::Alive(task) = self.store.heartbeat(organization, located.id, session).await? {
             return Ok(*task);

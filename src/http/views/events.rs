@@ -1,7 +1,6 @@
 //! Events as answers.
 
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -38,7 +37,7 @@ pub struct EventView {
     #[schema(format = DateTime)]
     pub recorded_at: String,
     /// The payload, verbatim but for redactions.
-    #[schema(value_type = Value)]
+    #[schema(value_type = serde_json::Value)]
     pub payload: Option<Box<RawValue>>,
     /// JSON pointers into the payload of what was redacted.
     pub redacted: Vec<String>,

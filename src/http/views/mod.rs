@@ -8,9 +8,9 @@ mod tasks;
 mod usage;
 
 pub use events::{AppendedView, EventView};
-pub use requests::{ArtifactView, InboxView, RequestAnswer, RequestView, ResolutionView, ResolveAnswer};
+pub use requests::{InboxView, RequestAnswer, RequestView, ResolveAnswer};
 pub use sessions::{SessionAnswer, SessionView};
-pub use tasks::{OriginView, TaskState, TaskView, WaitingView};
+pub use tasks::{TaskState, TaskView, WaitingView};
 pub use usage::{LedgerView, UsageAnswer};
 
 use serde::Serialize;

@@ -1,7 +1,6 @@
 //! Requests as answers.
 
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -47,7 +46,7 @@ pub struct ResolutionView {
     #[schema(required)]
     pub choice: Option<String>,
     /// Conditions.
-    #[schema(required, value_type = Option<Value>)]
+    #[schema(required, value_type = Option<serde_json::Value>)]
     pub constraints: Option<Box<RawValue>>,
     /// What it binds to: the request's digests.
     pub artifact_digests: Vec<String>,

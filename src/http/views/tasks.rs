@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -100,7 +99,7 @@ pub struct TaskView {
     /// Free labels.
     pub labels: BTreeMap<String, String>,
     /// Free parameters, verbatim.
-    #[schema(required, value_type = Option<Value>)]
+    #[schema(required, value_type = Option<serde_json::Value>)]
     pub params: Option<Box<RawValue>>,
     /// Who or what asked for it. Immutable.
     pub origin: OriginView,
@@ -132,7 +131,7 @@ pub struct TaskView {
     #[schema(required)]
     pub outcome_reason: Option<String>,
     /// What the harness says of the ending, verbatim.
-    #[schema(required, value_type = Option<Value>)]
+    #[schema(required, value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
     /// Σ of the ledger's costs in US dollars.
     #[schema(example = "0.184918125")]

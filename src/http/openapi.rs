@@ -1,0 +1,179 @@
+//! The OpenAPI document: generated from the handlers, completed here with what holds everywhere.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+use utoipa::OpenApi;
+use utoipa::openapi::OpenApi as Document;
+
+use crate::domain::event::{ActorKind, Channel};
+use crate::domain::outcome::{Outcome, OutcomeReason};
+use crate::domain::principal::Role;
+use crate::domain::request::{RequestKind, RequestStatus};
+use crate::domain::status::{Control, Status};
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Mandate",
+    description = "The system of record and control point for the work of AI agents.",
+    license(name = "Apache-2.0", identifier = "Apache-2.0")
+))]
+struct Base;
+
+/// What the routes are added to.
+pub(super) fn base() -> Document {
+    Base::openapi()
+}
+
+/// The whole document.
+pub fn document() -> Value {
+    let (_, document) = super::routes().split_for_parts();
+    let mut document = serde_json::to_value(document).unwrap_or_default();
+    complete(&mut document);
+    document
+}
+
+/// The document's text, as it is committed and served.
+pub(super) fn text() -> &'static str {
+    static TEXT: LazyLock<String> =
+        LazyLock::new(|| serde_json::to_string_pretty(&document()).map(|text| text + "\n").unwrap_or_default());
+    &TEXT
+}
+
+/// The closed sets behind strings. Readers must expect more: the sets grow.
+fn open_enums() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
+    let origins: &[&str] = &["human", "schedule", "webhook", "task"];
+    vec![
+        ("TaskView", "status", Status::NAMES),
+        ("TaskView", "control", Control::NAMES),
+        ("TaskView", "outcome", Outcome::NAMES),
+        ("TaskView", "outcome_reason", OutcomeReason::NAMES),
+        ("TaskState", "status", Status::NAMES),
+        ("TaskState", "control", Control::NAMES),
+        ("TaskState", "outcome", Outcome::NAMES),
+        ("TaskState", "outcome_reason", OutcomeReason::NAMES),
+        ("OriginView", "kind", origins),
+        ("RequestView", "kind", RequestKind::NAMES),
+        ("RequestView", "status", RequestStatus::NAMES),
+        ("ResolutionView", "channel", Channel::NAMES),
+        ("EventView", "type", crate::domain::event::EventType::NAMES),
+        ("EventView", "actor_kind", ActorKind::NAMES),
+        ("EventView", "channel", Channel::NAMES),
+        ("MemberView", "roles", Role::NAMES),
+    ]
+}
+
+fn complete(document: &mut Value) {
+    document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
+    document["components"]["schemas"]["Problem"] = problem_schema();
+    document["components"]["securitySchemes"] = json!({
+        "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
+    });
+    for (schema, property, names) in open_enums() {
+        let place = &mut document["components"]["schemas"][schema]["properties"][property];
+        if let Some(place) = place.as_object_mut() {
+            let place = match place.get_mut("items").and_then(Value::as_object_mut) {
+                Some(items) => items,
+                None => place,
+            };
+            place.insert("x-extensible-enum".to_owned(), json!(names));
+        }
+    }
+    let Some(paths) = document["paths"].as_object_mut() else { return };
+    for (path, operations) in paths {
+        let Some(operations) = operations.as_object_mut() else { continue };
+        for operation in operations.values_mut() {
+            complete_operation(path, operation);
+        }
+    }
+}
+
+fn complete_operation(path: &str, operation: &mut Value) {
+    let has_body = !operation["requestBody"].is_null();
+    let scoped = path.starts_with("/organizations/");
+    if scoped {
+        operation["security"] = json!([{"bearer": []}]);
+    }
+    let mut problems: Vec<(&str, &str, &str, &str)> = Vec::new();
+    if scoped {
+        problems.push(("401", "unauthenticated", "The token is missing, wrong or revoked", "Unauthorized"));
+        problems.push(("403", "organization_forbidden", "The caller may not do this", "Forbidden"));
+    }
+    if scoped && path.matches('{').count() > 1 {
+        problems.push(("404", "task_not_found", "There is no such thing for this caller", "Not Found"));
+    }
+    if has_body && scoped {
+        problems.push(("400", "invalid_json", "The body is not JSON", "Bad Request"));
+        problems.push(("409", "task_closed", "The state refuses", "Conflict"));
+        problems.push(("413", "payload_too_large", "The body or a payload is too large", "Payload Too Large"));
+        problems.push(("415", "unsupported_media_type", "The body is not application/json", "Unsupported Media Type"));
+    }
+    let has_query = operation["parameters"].as_array().is_some_and(|all| all.iter().any(|p| p["in"] == "query"));
+    if scoped && (has_body || has_query) {
+        problems.push(("422", "invalid_body", "The body or a parameter breaks a rule", "Unprocessable Content"));
+    }
+    if scoped && has_query {
+        problems.push(("400", "invalid_cursor", "The cursor is damaged or belongs to another query", "Bad Request"));
+    }
+    if path.ends_with("/heartbeat") || path.contains("/sessions/") {
+        problems.push(("409", "session_closed", "The session or the task is closed", "Conflict"));
+    }
+    if path == "/auth/token" {
+        problems.push(("429", "rate_limited", "Too many tokens; see Retry-After", "Too Many Requests"));
+        problems.push(("413", "payload_too_large", "The body is too large", "Payload Too Large"));
+    }
+    problems.push(("503", "unavailable", "Try again; see Retry-After", "Service Unavailable"));
+    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    for (status, code, description, title) in problems {
+        responses.entry(status).or_insert_with(|| problem_response(status, code, description, title));
+    }
+}
+
+fn problem_response(status: &str, code: &str, description: &str, title: &str) -> Value {
+    json!({
+        "description": description,
+        "content": {"application/problem+json": {
+            "schema": {"$ref": "#/components/schemas/Problem"},
+            "example": {
+                "type": format!("urn:mandate:problem:{code}"),
+                "title": title,
+                "status": status.parse::<u16>().unwrap_or_default(),
+                "detail": description,
+                "code": code,
+                "request_id": "01890a5d-ac96-774b-bcce-b302099a8057"
+            }
+        }}
+    })
+}
+
+fn problem_schema() -> Value {
+    let text = |description: &str| json!({"type": "string", "description": description});
+    let mut properties = Map::new();
+    properties.insert("type".to_owned(), text("A URN that ends in the code"));
+    properties.insert("title".to_owned(), text("The status in words"));
+    properties.insert("status".to_owned(), json!({"type": "integer", "description": "The HTTP status"}));
+    properties.insert("detail".to_owned(), text("What is wrong, for a person"));
+    properties.insert("code".to_owned(), text("What is wrong, for a program"));
+    properties.insert("request_id".to_owned(), text("The request, as the log names it"));
+    properties.insert(
+        "errors".to_owned(),
+        json!({"type": "array", "description": "What is wrong where", "items": {
+            "type": "object",
+            "required": ["detail"],
+            "properties": {
+                "pointer": text("A JSON pointer into the body"),
+                "parameter": text("A parameter of the query"),
+                "header": text("A header"),
+                "detail": text("What is wrong there")
+            }
+        }}),
+    );
+    json!({
+        "type": "object",
+        "description": "Problem details (RFC 9457). Further members are the facts that a program needs, such as limit, \
+            resolved_by, outcome and last_seq.",
+        "required": ["type", "title", "status", "detail", "code", "request_id"],
+        "properties": properties,
+        "additionalProperties": true
+    })
+}
