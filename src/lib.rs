@@ -4,4 +4,5 @@
 //! `domain ← store ← service ← { http, workers } ← app ← cli`, with the ports to the outside
 //! (`auth`, `directory`) beside the service. `tests/architecture.rs` holds these arrows.
 
+pub mod config;
 pub mod domain;
