@@ -6,3 +6,5 @@
 
 pub mod config;
 pub mod domain;
+pub mod shutdown;
+pub mod telemetry;
