@@ -5,6 +5,7 @@
 //! (`auth`, `directory`) beside the service. `tests/architecture.rs` holds these arrows.
 
 pub mod config;
+pub mod dev;
 pub mod domain;
 pub mod shutdown;
 pub mod telemetry;
