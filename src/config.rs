@@ -171,10 +171,10 @@ impl Settings {
             "server.body_limit_bytes",
             "must be at least limits.payload_bytes_max",
         );
-        let own = self.auth.issuer.as_deref().or(self.server.public_base());
+        let own = self.auth.own_issuer(self.server.public_base());
         for (index, issuer) in self.auth.issuers.iter().enumerate() {
             let problem = "must differ from the issuer of this server's own tokens";
-            faults.require(Some(issuer.issuer.as_str()) != own, format!("auth.issuers[{index}].issuer"), problem);
+            faults.require(issuer.issuer != own, format!("auth.issuers[{index}].issuer"), problem);
         }
         if faults.0.is_empty() { Ok(()) } else { Err(SettingsError::Faults(faults.0)) }
     }

@@ -1,5 +1,6 @@
 //! The parts of the settings, one struct each.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -111,6 +112,11 @@ part! {
 }
 
 impl AuthSettings {
+    /// The `iss` of this server's tokens: as set, else `public_base` (the server's own URL), else `mandate`.
+    pub fn own_issuer<'a>(&'a self, public_base: Option<&'a str>) -> &'a str {
+        self.issuer.as_deref().or(public_base).unwrap_or("mandate")
+    }
+
     pub(super) fn check(&self, faults: &mut Faults) {
         self.check_ranges(faults);
         faults.require(!self.data_folder.as_os_str().is_empty(), "auth.data_folder", "must not be empty");
@@ -191,13 +197,23 @@ part! {
 }
 
 /// How log lines are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// As it is written in the settings, because the reference table shows it so.
+impl fmt::Debug for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "\"text\"",
+            Self::Json => "\"json\"",
+        })
+    }
 }
 
 part! {
@@ -237,7 +253,7 @@ impl LogSettings {
         let known = stream == "direct:" || stream.strip_prefix("kafka://").is_some_and(|rest| !rest.is_empty());
         faults.require(known, "log.stream_url", "must be `direct:` or begin with kafka://");
         if let Some(url) = &self.store_url {
-            faults.url("log.store_url", url.expose(), &["clickhouse", "postgres", "postgresql"]);
+            faults.url("log.store_url", url.expose(), &["clickhouse"]);
         }
     }
 }
