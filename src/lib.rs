@@ -4,9 +4,16 @@
 //! `domain ← store ← service ← { http, workers } ← app ← cli`, with the ports to the outside
 //! (`auth`, `directory`) beside the service. `tests/architecture.rs` holds these arrows.
 
+pub mod app;
 pub mod auth;
+pub mod cli;
+pub mod config;
+pub mod dev;
 pub mod directory;
 pub mod domain;
 pub mod http;
 pub mod service;
+pub mod shutdown;
 pub mod store;
+pub mod telemetry;
+pub mod workers;

@@ -1,1 +1,3 @@
+//! The `mandate` program.
+
 fn main() {}

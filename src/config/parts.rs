@@ -1,0 +1,259 @@
+//! The parts of the settings, one struct each.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use tracing_subscriber::EnvFilter;
+
+use super::issuers::IssuerSettings;
+use super::part::{Faults, Secret, SecretUrl, part};
+
+part! {
+    /// The HTTP server.
+    ServerSettings: "server" {
+        /// Address and port to listen on; port 0 takes a free one.
+        listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+        /// The URL under which clients reach the server: the base of Link headers and, unless `auth.issuer` is set,
+        /// the issuer of its tokens. Unset: relative links.
+        public_url: Option<String> = None,
+        /// Origins of web pages that may call the API from a browser; `*` allows every one.
+        cors_origins: Vec<String> = Vec::new(),
+        /// The largest request body, in bytes.
+        body_limit_bytes: usize = 8 * 1024 * 1024; 1024..=256 * 1024 * 1024,
+        /// How long one request may take, in seconds. Waiting reads have their own limit.
+        request_timeout_seconds: u64 = 30; 1..=600,
+        /// How long a client may take to send its request's headers, in seconds.
+        header_timeout_seconds: u64 = 10; 1..=120,
+        /// How long requests in flight may go on after the first stop signal, in seconds.
+        shutdown_grace_seconds: u64 = 20; 0..=600,
+        /// The most client connections open at once; further ones wait to be accepted.
+        max_connections: usize = 20_000; 1..=1_000_000,
+    }
+}
+
+impl ServerSettings {
+    /// [`public_url`](Self::public_url) without a slash at its end, ready to have a path appended.
+    pub fn public_base(&self) -> Option<&str> {
+        self.public_url.as_deref().map(|url| url.trim_end_matches('/'))
+    }
+
+    pub(super) fn check(&self, faults: &mut Faults) {
+        self.check_ranges(faults);
+        if let Some(url) = &self.public_url {
+            faults.url("server.public_url", url, &["http", "https"]);
+            faults.require(!url.contains(['?', '#']), "server.public_url", "must have no query and no fragment");
+        }
+        for (index, origin) in self.cors_origins.iter().enumerate() {
+            let exact = url::Url::parse(origin).is_ok_and(|url| url.origin().ascii_serialization() == *origin);
+            faults.require(
+                origin == "*" || exact,
+                format!("server.cors_origins[{index}]"),
+                "must be `*` or an origin such as https://app.example.com, with no path and no slash at its end",
+            );
+        }
+    }
+}
+
+part! {
+    /// The database in which the directory and the work live.
+    DatabaseSettings: "database" {
+        /// URL of the PostgreSQL database, `postgres://user:password@host:5432/name`. Must be set to serve.
+        url: SecretUrl = SecretUrl::default(),
+        /// The most connections that this process opens.
+        max_connections: u32 = 10; 1..=1_000,
+        /// How long a request waits for a free connection, in seconds, before it is 503.
+        acquire_timeout_seconds: u64 = 5; 1..=120,
+        /// After how long the database cancels one statement, in seconds.
+        statement_timeout_seconds: u64 = 30; 1..=600,
+        /// Whether a proxy that pools by transaction stands in between: then statements are unnamed and run inside
+        /// explicit transactions, at the price of more round trips.
+        transaction_pooler: bool = false,
+        /// Whether `serve` brings the schema up to date first, under a lock; otherwise `mandate migrate` must.
+        migrate_at_start: bool = true,
+    }
+}
+
+impl DatabaseSettings {
+    pub(super) fn check(&self, faults: &mut Faults) {
+        self.check_ranges(faults);
+        if self.url.is_empty() {
+            faults.add("database.url", "must be set, for example postgres://mandate:password@localhost:5432/mandate");
+        } else {
+            faults.url("database.url", self.url.expose(), &["postgres", "postgresql"]);
+        }
+    }
+}
+
+part! {
+    /// Tokens, keys, and who may issue tokens for people.
+    AuthSettings: "auth" {
+        /// Folder in which the signing key lives when `auth.signing_key` is unset; made when it is missing.
+        data_folder: PathBuf = PathBuf::from("./.mandate"),
+        /// The Ed25519 private key (PKCS #8, PEM) that signs this server's tokens. Unset: kept in the data folder.
+        signing_key: Option<Secret> = None,
+        /// Former keys (PEM) whose tokens are still accepted.
+        retired_keys: Vec<Secret> = Vec::new(),
+        /// The `iss` of this server's tokens. Unset: `server.public_url`, else `mandate`.
+        issuer: Option<String> = None,
+        /// The `aud` of this server's tokens.
+        audience: String = "mandate".to_owned(),
+        /// How long a token of this server lives, in seconds.
+        token_ttl_seconds: u64 = 900; 60..=86_400,
+        /// The most tokens that one client id may ask for in a minute.
+        token_rate_per_minute: u32 = 60; 1..=100_000,
+        /// The shortest time between two fetches of an issuer's keys, in seconds.
+        jwks_cooldown_seconds: u64 = 60; 1..=3_600,
+        /// How long membership, roles and revocations may be remembered, in seconds.
+        directory_cache_seconds: u64 = 5; 0..=10,
+        /// Who issues tokens for people: one table per issuer.
+        issuers: Vec<IssuerSettings> = Vec::new(),
+    }
+}
+
+impl AuthSettings {
+    /// The `iss` of this server's tokens: as set, else `public_base` (the server's own URL), else `mandate`.
+    pub fn own_issuer<'a>(&'a self, public_base: Option<&'a str>) -> &'a str {
+        self.issuer.as_deref().or(public_base).unwrap_or("mandate")
+    }
+
+    pub(super) fn check(&self, faults: &mut Faults) {
+        self.check_ranges(faults);
+        faults.require(!self.data_folder.as_os_str().is_empty(), "auth.data_folder", "must not be empty");
+        faults.require(!self.audience.is_empty(), "auth.audience", "must not be empty");
+        faults.require(self.issuer.as_deref() != Some(""), "auth.issuer", "must not be empty");
+        let pem = |key: &Secret| key.expose().trim_start().starts_with("-----BEGIN ");
+        if let Some(key) = &self.signing_key {
+            faults.require(pem(key), "auth.signing_key", "must be a PEM text that begins with -----BEGIN");
+        }
+        for (index, key) in self.retired_keys.iter().enumerate() {
+            let name = format!("auth.retired_keys[{index}]");
+            faults.require(pem(key), name, "must be a PEM text that begins with -----BEGIN");
+        }
+        for (index, issuer) in self.issuers.iter().enumerate() {
+            let name = format!("auth.issuers[{index}]");
+            issuer.check(&name, faults);
+            let twice = self.issuers[..index].iter().any(|earlier| earlier.issuer == issuer.issuer);
+            faults.require(!twice, format!("{name}.issuer"), "is configured twice");
+        }
+    }
+}
+
+part! {
+    /// Sessions of harnesses.
+    SessionSettings: "sessions" {
+        /// How often a harness is asked to send a heartbeat, in seconds.
+        heartbeat_interval_seconds: u64 = 30; 1..=3_600,
+        /// After how long without a sign of life a session is closed as `heartbeat_lost`, in seconds.
+        timeout_seconds: u64 = 300; 2..=86_400,
+    }
+}
+
+impl SessionSettings {
+    pub(super) fn check(&self, faults: &mut Faults) {
+        self.check_ranges(faults);
+        faults.require(
+            self.timeout_seconds >= self.heartbeat_interval_seconds.saturating_mul(2),
+            "sessions.timeout_seconds",
+            "must be at least twice sessions.heartbeat_interval_seconds, or one late heartbeat ends a session",
+        );
+    }
+}
+
+part! {
+    /// Questions to people.
+    RequestSettings: "requests" {
+        /// How long a request stays open when the harness names no end, in seconds.
+        ttl_seconds: u64 = 7 * 86_400; 1..=90 * 86_400,
+    }
+}
+
+part! {
+    /// The move of closed tasks' logs to the permanent log.
+    ArchiveSettings: "archive" {
+        /// How long a task's log stays in the database after its close, in seconds.
+        grace_seconds: u64 = 900; 0..=90 * 86_400,
+    }
+}
+
+part! {
+    /// Limits of what clients may send. They can be lowered, not raised beyond what the contract names.
+    LimitSettings: "limits" {
+        /// The most events in one batch.
+        batch_events_max: usize = 100; 1..=100,
+        /// The largest payload kept in the log itself, in bytes of JSON.
+        payload_bytes_max: usize = 65_536; 1_024..=65_536,
+    }
+}
+
+part! {
+    /// The background workers of this process.
+    WorkerSettings: "workers" {
+        /// How often what time closes is looked for (expired requests, lost sessions, task timeouts), in milliseconds.
+        expiry_interval_ms: u64 = 1_000; 10..=60_000,
+        /// The most that one look closes.
+        expiry_batch: u32 = 100; 1..=10_000,
+    }
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// As it is written in the settings, because the reference table shows it so.
+impl fmt::Debug for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "\"text\"",
+            Self::Json => "\"json\"",
+        })
+    }
+}
+
+part! {
+    /// What the process tells about itself, on standard error.
+    TelemetrySettings: "telemetry" {
+        /// `text` or `json`.
+        log_format: LogFormat = LogFormat::Text,
+        /// What is logged: a level, or levels by module such as `info,mandate::http=debug`.
+        log_filter: String = "info".to_owned(),
+    }
+}
+
+impl TelemetrySettings {
+    pub(super) fn check(&self, faults: &mut Faults) {
+        self.check_ranges(faults);
+        if let Err(error) = EnvFilter::try_new(&self.log_filter) {
+            faults.add("telemetry.log_filter", error.to_string());
+        }
+    }
+}
+
+part! {
+    /// Where the permanent log goes.
+    LogSettings: "log" {
+        /// The stream: `direct:` (none: the publisher writes to the log store itself) or `kafka://host:port,…`.
+        stream_url: SecretUrl = SecretUrl::new("direct:"),
+        /// The log store: `clickhouse://…`. Unset: a schema of the same PostgreSQL database.
+        store_url: Option<SecretUrl> = None,
+    }
+}
+
+impl LogSettings {
+    pub(super) fn check(&self, faults: &mut Faults) {
+        self.check_ranges(faults);
+        let stream = self.stream_url.expose();
+        // A list of brokers is no URL to a strict parser, so only the beginning is looked at.
+        let known = stream == "direct:" || stream.strip_prefix("kafka://").is_some_and(|rest| !rest.is_empty());
+        faults.require(known, "log.stream_url", "must be `direct:` or begin with kafka://");
+        if let Some(url) = &self.store_url {
+            faults.url("log.store_url", url.expose(), &["clickhouse"]);
+        }
+    }
+}

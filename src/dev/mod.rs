@@ -1,0 +1,3 @@
+//! What `mandate dev` and the tests need beside the server itself.
+
+pub mod postgres;
