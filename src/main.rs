@@ -1,3 +1,7 @@
 //! The `mandate` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mandate::cli::main()
+}

@@ -19,6 +19,7 @@ pub mod problem;
 mod query;
 mod requests;
 mod respond;
+pub mod server;
 mod sessions;
 mod tasks;
 mod token;

@@ -1,0 +1,211 @@
+//! Composition: from settings to a running service.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use crate::auth::issuers::{HttpSettings as FetchSettings, IssuerConfigError, PersonIssuerConfig, PersonIssuers};
+use crate::auth::keys::{KeyError, KeyRing};
+use crate::auth::tokens::TokenIssuer;
+use crate::auth::verifier::Verifier;
+use crate::config::{IssuerSettings, Settings};
+use crate::directory::Directory;
+use crate::directory::cached::CachedDirectory;
+use crate::http::server::{ServerSettings, serve};
+use crate::http::{App, HttpSettings, router};
+use crate::service::{Clock, Service, ServiceSettings};
+use crate::shutdown::Shutdown;
+use crate::store::{Store, StoreError, StoreOptions};
+use crate::workers::{self, Expiry};
+
+/// The folder of the signing key within the data folder.
+const KEYS: &str = "keys";
+
+/// Why the service does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Postgres.
+    #[error("database.url: {0}")]
+    Store(#[from] StoreError),
+    /// The signing key.
+    #[error("auth.signing_key: {0}")]
+    Key(#[from] KeyError),
+    /// An issuer of people's tokens.
+    #[error("auth.issuers: {issuer}: {problem}")]
+    Issuer {
+        /// Which.
+        issuer: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The port.
+    #[error("server.listen: {address}: {fault}")]
+    Listen {
+        /// Where it should listen.
+        address: SocketAddr,
+        /// What the system says.
+        fault: std::io::Error,
+    },
+    /// A setting that this version cannot follow.
+    #[error("{0}")]
+    Setting(String),
+}
+
+impl From<IssuerConfigError> for StartError {
+    fn from(fault: IssuerConfigError) -> Self {
+        Self::Issuer { issuer: fault.issuer, problem: fault.problem }
+    }
+}
+
+/// How to reach Postgres, by the settings.
+pub fn store_options(settings: &Settings) -> StoreOptions {
+    let database = &settings.database;
+    StoreOptions {
+        url: database.url.expose().to_owned(),
+        max_connections: database.max_connections,
+        acquire_timeout: Duration::from_secs(database.acquire_timeout_seconds),
+        statement_timeout: Duration::from_secs(database.statement_timeout_seconds),
+        transaction_pooler: database.transaction_pooler,
+        session_timeout: Duration::from_secs(settings.sessions.timeout_seconds),
+    }
+}
+
+/// The server's keys, by the settings.
+pub fn key_ring(settings: &Settings) -> Result<KeyRing, KeyError> {
+    match &settings.auth.signing_key {
+        Some(pem) => {
+            let retired: Vec<String> = settings.auth.retired_keys.iter().map(|key| key.expose().to_owned()).collect();
+            KeyRing::from_pem(pem.expose(), &retired)
+        }
+        None => KeyRing::open(&settings.auth.data_folder.join(KEYS)),
+    }
+}
+
+fn person_issuer(settings: &IssuerSettings) -> PersonIssuerConfig {
+    PersonIssuerConfig {
+        issuer: settings.issuer.clone(),
+        jwks_url: settings.jwks_url.clone(),
+        key_file: settings.key_file.clone(),
+        audience: settings.audience.clone(),
+        algorithms: settings.algorithms.clone(),
+        subject_claim: settings.subject_claim.clone(),
+        roles_claim: settings.roles_claim.clone(),
+        roles_map: settings.roles_map.clone(),
+        channel_claim: settings.channel_claim.clone(),
+        allow_http_jwks: settings.allow_http_jwks,
+    }
+}
+
+/// A service that is put together and not yet serving.
+pub struct Mandate {
+    settings: Settings,
+    store: Store,
+    service: Arc<Service>,
+    directory: Arc<CachedDirectory>,
+    app: App,
+}
+
+impl Mandate {
+    /// Puts the service together. Applies the migrations first, if the settings say so.
+    pub async fn build(settings: Settings, clock: Clock) -> Result<Self, StartError> {
+        if settings.log.stream_url.expose() != "direct:" || settings.log.store_url.is_some() {
+            return Err(StartError::Setting(
+                "log.stream_url and log.store_url: this version keeps the log in Postgres alone; leave them unset"
+                    .to_owned(),
+            ));
+        }
+        let store = Store::connect(&store_options(&settings))?;
+        if settings.database.migrate_at_start {
+            store.migrate().await?;
+        }
+        let ttl = Duration::from_secs(settings.auth.directory_cache_seconds);
+        let directory = Arc::new(CachedDirectory::new(Arc::new(store.clone()), ttl));
+        let service = Service::new(
+            store.clone(),
+            Arc::<CachedDirectory>::clone(&directory) as Arc<dyn Directory>,
+            clock.clone(),
+            ServiceSettings {
+                heartbeat_interval: Duration::from_secs(settings.sessions.heartbeat_interval_seconds),
+                request_ttl: Duration::from_secs(settings.requests.ttl_seconds),
+            },
+        );
+        let service = Arc::new(service);
+        let verifier = verifier(&settings)?;
+        verifier.people().preload(clock.now()).await;
+        let app = App::new(
+            Arc::clone(&service),
+            Arc::<CachedDirectory>::clone(&directory) as Arc<dyn Directory>,
+            verifier,
+            HttpSettings {
+                body_limit_bytes: settings.server.body_limit_bytes,
+                request_timeout: Duration::from_secs(settings.server.request_timeout_seconds),
+                public_base: settings.server.public_base().map(str::to_owned),
+                cors_origins: settings.server.cors_origins.clone(),
+                token_rate_per_minute: settings.auth.token_rate_per_minute,
+            },
+        );
+        Ok(Self { settings, store, service, directory, app })
+    }
+
+    /// The use cases.
+    pub fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    /// Who is who.
+    pub fn directory(&self) -> &Arc<CachedDirectory> {
+        &self.directory
+    }
+
+    /// The HTTP layer.
+    pub fn http(&self) -> &App {
+        &self.app
+    }
+
+    /// Listens where the settings say; port 0 takes a free one.
+    pub async fn listen(&self) -> Result<TcpListener, StartError> {
+        let address = self.settings.server.listen;
+        TcpListener::bind(address).await.map_err(|fault| StartError::Listen { address, fault })
+    }
+
+    /// Serves and works until the shutdown is over: admission stops, what is in flight drains, the pool closes.
+    pub async fn run(self, listener: TcpListener, shutdown: Shutdown) {
+        let expiry = Arc::new(Expiry::new(Arc::clone(&self.service), self.settings.workers.expiry_batch));
+        let tick = Duration::from_millis(self.settings.workers.expiry_interval_ms);
+        shutdown.tasks().spawn(workers::run(expiry, tick, shutdown.soft().clone()));
+        let limits = ServerSettings {
+            header_timeout: Duration::from_secs(self.settings.server.header_timeout_seconds),
+            max_connections: self.settings.server.max_connections,
+        };
+        let (app, server) = (self.app.clone(), shutdown.clone());
+        shutdown.tasks().spawn(async move {
+            serve(listener, router(app.clone()), limits, server.clone()).await;
+            // Calls whose client went away finish too.
+            tokio::select! {
+                () = server.hard().cancelled() => {}
+                () = app.drained() => {}
+            }
+        });
+        let ended = shutdown.finish().await;
+        tracing::info!(?ended, "ended");
+        self.store.close().await;
+    }
+}
+
+fn verifier(settings: &Settings) -> Result<Verifier, StartError> {
+    let ring = Arc::new(key_ring(settings)?);
+    let issuer = TokenIssuer::new(
+        ring,
+        settings.auth.own_issuer(settings.server.public_base()),
+        settings.auth.audience.clone(),
+        Duration::from_secs(settings.auth.token_ttl_seconds),
+    );
+    let people = PersonIssuers::new(
+        settings.auth.issuers.iter().map(person_issuer).collect(),
+        Duration::from_secs(settings.auth.jwks_cooldown_seconds),
+        FetchSettings::default(),
+    )?;
+    Ok(Verifier::new(issuer, people)?)
+}

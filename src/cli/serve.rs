@@ -1,0 +1,56 @@
+//! `mandate serve` and the small commands beside it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Failure, runtime};
+use crate::app::{Mandate, store_options};
+use crate::config::Settings;
+use crate::service::Clock;
+use crate::shutdown::Shutdown;
+use crate::store::Store;
+use crate::telemetry;
+
+/// How long a health check waits for its answer.
+const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Serves until a signal ends it.
+pub(super) fn serve(config: Option<&Path>) -> Result<(), Failure> {
+    let settings = Settings::load(config)?;
+    settings.validate()?;
+    telemetry::init(&settings.telemetry)?;
+    runtime()?.block_on(async {
+        let shutdown = Shutdown::listen(Duration::from_secs(settings.server.shutdown_grace_seconds))?;
+        let mandate = Mandate::build(settings, Clock::system()).await?;
+        let listener = mandate.listen().await?;
+        tracing::info!(address = %listener.local_addr()?, "serving");
+        mandate.run(listener, shutdown).await;
+        Ok(())
+    })
+}
+
+/// Applies the migrations.
+pub(super) fn migrate(config: Option<&Path>) -> Result<(), Failure> {
+    let settings = Settings::load(config)?;
+    settings.validate()?;
+    runtime()?.block_on(async {
+        Store::migrate_url(&store_options(&settings).url).await?;
+        println!("the schema is up to date");
+        Ok(())
+    })
+}
+
+/// Prints the OpenAPI document as it is committed.
+pub(super) fn openapi() -> Result<(), Failure> {
+    println!("{}", serde_json::to_string_pretty(&crate::http::document())?);
+    Ok(())
+}
+
+/// Asks a running server whether it is ready.
+pub(super) fn healthcheck(url: &str) -> Result<(), Failure> {
+    runtime()?.block_on(async {
+        let client = reqwest::Client::builder().timeout(HEALTHCHECK_TIMEOUT).no_proxy().build()?;
+        client.get(url).send().await?.error_for_status()?;
+        Ok(())
+    })
+}

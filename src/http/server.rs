@@ -1,0 +1,82 @@
+//! The accept loop: a bounded number of connections, a limit on the time that headers may take, and an end that lets
+//! requests in flight finish.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::shutdown::Shutdown;
+
+/// How long the loop waits after the system refused a connection (too many open files, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Settings of the accept loop.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerSettings {
+    /// How long a client may take to send a request's headers.
+    pub header_timeout: Duration,
+    /// The most connections that are open at once.
+    pub max_connections: usize,
+}
+
+/// Serves `router` until the shutdown begins, then until every request in flight has its answer or the grace is over.
+pub async fn serve(listener: TcpListener, router: Router, settings: ServerSettings, shutdown: Shutdown) {
+    let places = Arc::new(Semaphore::new(settings.max_connections));
+    let graceful = GracefulShutdown::new();
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(settings.header_timeout);
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.soft().cancelled() => break,
+            accepted = accept(&listener, &places) => accepted,
+        };
+        let (stream, place) = accepted;
+        let service = TowerToHyperService::new(router.clone());
+        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+        let hard = shutdown.hard().clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = hard.cancelled() => {}
+                ended = connection => {
+                    if let Err(fault) = ended {
+                        tracing::debug!(%fault, "the connection ended early");
+                    }
+                }
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    tokio::select! {
+        () = shutdown.hard().cancelled() => {}
+        () = graceful.shutdown() => {}
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> (TcpStream, Option<tokio::sync::OwnedSemaphorePermit>) {
+    // The semaphore is never closed; without a place nothing is accepted, and clients wait in the system's queue.
+    let place = Arc::clone(places).acquire_owned().await.ok();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Answers are small and written whole.
+                let _ = stream.set_nodelay(true);
+                return (stream, place);
+            }
+            Err(fault) => {
+                tracing::warn!(%fault, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

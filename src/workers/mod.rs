@@ -1,0 +1,37 @@
+//! Workers. Each is one idempotent step without input that a test can call; the loop is shared.
+
+mod expiry;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+pub use expiry::Expiry;
+
+/// One idempotent step.
+pub trait Worker: Send + Sync + 'static {
+    /// The worker's name in the log.
+    const NAME: &'static str;
+
+    /// Does what is to be done now. Answers whether there may be more to do at once.
+    fn step(&self) -> impl Future<Output = bool> + Send;
+}
+
+/// Steps at every tick until `stop`; a step that is under way ends first. A step that says that there is more is
+/// followed by the next one at once.
+pub async fn run<W: Worker>(worker: Arc<W>, every: Duration, stop: CancellationToken) {
+    tracing::debug!(worker = W::NAME, "the worker starts");
+    while !stop.is_cancelled() {
+        let more = worker.step().await;
+        if more {
+            continue;
+        }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(every) => {}
+        }
+    }
+    tracing::debug!(worker = W::NAME, "the worker ends");
+}

@@ -1,0 +1,235 @@
+//! What every test starts from: a server of its own on a database of its own, with an organization, an agent, a model
+//! and people.
+
+mod client;
+mod database;
+mod seed;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use mandate::app::Mandate;
+use mandate::auth::mint::PersonMint;
+use mandate::config::{IssuerSettings, SecretUrl, Settings};
+use mandate::domain::time::Timestamp;
+use mandate::service::{Clock, Service};
+use mandate::shutdown::Shutdown;
+use serde_json::{Map, Value, json};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+
+pub use client::{Client, Reply};
+pub use seed::{AgentSeed, Seed};
+
+/// The issuer of people's tokens in tests.
+pub const ISSUER: &str = "https://people.example.com";
+/// The audience of people's tokens in tests.
+pub const AUDIENCE: &str = "mandate";
+/// The organization of most tests.
+pub const ORG: &str = "acme";
+
+/// A running server with what it was seeded with.
+pub struct World {
+    pub base: String,
+    pub seed: Seed,
+    pub database_url: String,
+    /// For looking at rows and for changes that no route makes. Tests never write runtime rows through it, except to
+    /// see a guard refuse.
+    pub db: PgPool,
+    pub service: Arc<Service>,
+    pub settings: Settings,
+    mint: Arc<PersonMint>,
+    http: reqwest::Client,
+    skew: Arc<AtomicI64>,
+    shutdown: Shutdown,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    /// A server with the default settings, whose expiry worker steps only when a test says so.
+    pub async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// A server whose settings `change` adapts.
+    pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let database_url = database::create().await;
+        let db = PgPoolOptions::new().max_connections(2).connect(&database_url).await.unwrap();
+        let seed = Seed::plant(&db, ORG).await;
+        Self::over(database_url, db, seed, change).await
+    }
+
+    /// A second server on the database of `other`: another process, as far as the state is concerned.
+    pub async fn beside(other: &World) -> Self {
+        let settings = other.settings.clone();
+        let db = PgPoolOptions::new().max_connections(2).connect(&other.database_url).await.unwrap();
+        let seed = other.seed.clone();
+        let mut world = Self::over(other.database_url.clone(), db, seed, |own| {
+            let listen = own.server.listen;
+            *own = settings;
+            own.server.listen = listen;
+        })
+        .await;
+        world.mint = Arc::clone(&other.mint);
+        world
+    }
+
+    async fn over(database_url: String, db: PgPool, seed: Seed, change: impl FnOnce(&mut Settings)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mint = Arc::new(PersonMint::generate().unwrap());
+        let key_file = folder.path().join("people.json");
+        std::fs::write(&key_file, mint.jwks().to_string()).unwrap();
+        let mut settings = Settings::default();
+        settings.server.listen = "127.0.0.1:0".parse().unwrap();
+        settings.database.url = SecretUrl::new(database_url.clone());
+        settings.database.max_connections = 5;
+        settings.database.migrate_at_start = false;
+        settings.auth.data_folder = folder.path().to_owned();
+        settings.auth.directory_cache_seconds = 0;
+        settings.auth.token_rate_per_minute = 10_000;
+        settings.auth.issuers = vec![IssuerSettings {
+            issuer: ISSUER.to_owned(),
+            key_file: Some(key_file),
+            audience: AUDIENCE.to_owned(),
+            algorithms: vec!["EdDSA".to_owned()],
+            ..IssuerSettings::default()
+        }];
+        // Tests step the worker themselves.
+        settings.workers.expiry_interval_ms = 60_000;
+        change(&mut settings);
+        settings.validate().unwrap();
+        let skew = Arc::new(AtomicI64::new(0));
+        let clock = skewed(Arc::clone(&skew));
+        let shutdown = Shutdown::new(Duration::from_secs(5));
+        let mandate = Mandate::build(settings.clone(), clock).await.unwrap();
+        let service = Arc::clone(mandate.service());
+        let listener = mandate.listen().await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(mandate.run(listener, shutdown.clone()));
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
+        Self { base, seed, database_url, db, service, settings, mint, http, skew, shutdown, _folder: folder }
+    }
+
+    /// Moves the server's clock by so many seconds; the database's clock stays.
+    pub fn skew_clock(&self, seconds: i64) {
+        self.skew.store(seconds * 1_000_000, Ordering::SeqCst);
+    }
+
+    /// Does what time closes, once.
+    pub async fn step(&self) -> mandate::service::time::Closed {
+        self.service.close_what_is_due(100).await.unwrap()
+    }
+
+    /// A client without a token.
+    pub fn anyone(&self) -> Client {
+        Client::new(self.http.clone(), self.base.clone(), self.seed.slug.clone(), None)
+    }
+
+    /// A client with this token.
+    pub fn bearer(&self, token: &str) -> Client {
+        Client::new(self.http.clone(), self.base.clone(), self.seed.slug.clone(), Some(token.to_owned()))
+    }
+
+    /// A person with a fresh token. `ada` is an administrator, `oscar` an operator, `vera` a viewer, `abe` an
+    /// approver; everybody else is no member.
+    pub fn person(&self, id: &str) -> Client {
+        self.person_claiming(id, json!({}))
+    }
+
+    /// A person whose token has these claims too.
+    pub fn person_claiming(&self, id: &str, claims: Value) -> Client {
+        let claims: Map<String, Value> = claims.as_object().cloned().unwrap();
+        let hour = Duration::from_secs(3_600);
+        let token = self.mint.mint(id, ISSUER, AUDIENCE, hour, claims, self.now());
+        self.bearer(&token)
+    }
+
+    /// The account of the seeded agent.
+    pub async fn agent(&self) -> Client {
+        let agent = self.seed.agent.clone();
+        self.account(&agent.client_id, &agent.client_secret).await
+    }
+
+    /// A service account, with a token bought by client credentials.
+    pub async fn account(&self, client_id: &str, client_secret: &str) -> Client {
+        let form = [("grant_type", "client_credentials"), ("client_id", client_id), ("client_secret", client_secret)];
+        let answer = self.http.post(format!("{}/auth/token", self.base)).form(&form).send().await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let answer: Value = answer.json().await.unwrap();
+        self.bearer(answer["access_token"].as_str().unwrap())
+    }
+
+    /// The server's clock.
+    pub fn now(&self) -> Timestamp {
+        self.service.clock().now()
+    }
+
+    /// A task of the seeded agent, created by `ada`; its short id.
+    pub async fn task(&self) -> String {
+        self.task_with(json!({})).await
+    }
+
+    /// A task with these members too.
+    pub async fn task_with(&self, more: Value) -> String {
+        let mut body = json!({"agent_slug": self.seed.agent.slug, "title": "A task", "description": "Do it."});
+        for (key, value) in more.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        let reply = self.person("ada").post("/agent-tasks/", &body).await;
+        reply.expect(201)["short_id"].as_str().unwrap().to_owned()
+    }
+
+    /// A task with an open session of `agent`: the short id and the session.
+    pub async fn working(&self, agent: &Client) -> (String, String) {
+        let task = self.task().await;
+        let session = agent.open_session(&task, "s1").await;
+        (task, session)
+    }
+
+    /// The whole log of a task.
+    pub async fn log(&self, task: &str) -> Vec<Value> {
+        let path = format!("/agent-tasks/{task}/events?limit=1000");
+        self.person("ada").get(&path).await.expect(200).as_array().unwrap().clone()
+    }
+
+    /// The types of a task's log, in order.
+    pub async fn types(&self, task: &str) -> Vec<String> {
+        self.log(task).await.iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Ends the server and waits until it has.
+    pub async fn stop(&self) {
+        self.shutdown.begin();
+        self.shutdown.finish().await;
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.shutdown.begin();
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the server's clock in tests is the system's, moved")]
+fn skewed(skew: Arc<AtomicI64>) -> Clock {
+    Clock::fixed(move || {
+        let now = Clock::system().now().micros() + skew.load(Ordering::SeqCst);
+        Timestamp::from_micros(now).unwrap()
+    })
+}
+
+/// Waits until `condition` holds, for at most ten seconds. For what another process does in its own time.
+pub async fn eventually<F, Fut>(what: &str, condition: F)
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = bool>,
+{
+    for _ in 0..1_000 {
+        if condition().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("in vain: {what}");
+}
