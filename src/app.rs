@@ -1,6 +1,7 @@
 //! Composition: from settings to a running service.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,8 +80,13 @@ pub fn key_ring(settings: &Settings) -> Result<KeyRing, KeyError> {
             let retired: Vec<String> = settings.auth.retired_keys.iter().map(|key| key.expose().to_owned()).collect();
             KeyRing::from_pem(pem.expose(), &retired)
         }
-        None => KeyRing::open(&settings.auth.data_folder.join(KEYS)),
+        None => KeyRing::open(&key_folder(settings)),
     }
+}
+
+/// The folder of the signing key, when the settings do not give one.
+pub fn key_folder(settings: &Settings) -> PathBuf {
+    settings.auth.data_folder.join(KEYS)
 }
 
 fn person_issuer(settings: &IssuerSettings) -> PersonIssuerConfig {
@@ -162,6 +168,11 @@ impl Mandate {
     /// The HTTP layer.
     pub fn http(&self) -> &App {
         &self.app
+    }
+
+    /// Ends without having served.
+    pub async fn close(self) {
+        self.store.close().await;
     }
 
     /// Listens where the settings say; port 0 takes a free one.

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod admin;
+mod dev;
 mod serve;
 
 use std::path::PathBuf;
@@ -23,8 +25,26 @@ enum Command {
         #[arg(long)]
         config: Option<PathBuf>,
     },
+    /// Run everything on this machine, without a setting: a private PostgreSQL, the service, and a seed to try it with.
+    Dev(dev::DevArguments),
+    /// Set up what no route can.
+    Admin {
+        #[command(subcommand)]
+        command: admin::AdminCommand,
+    },
+    /// The server's signing keys.
+    Keys {
+        #[command(subcommand)]
+        command: admin::KeysCommand,
+    },
     /// Bring the database's schema up to date.
     Migrate {
+        /// The settings file.
+        #[arg(long)]
+        config: Option<PathBuf>,
+    },
+    /// Replay every log, compare it with the rows and add up the ledger; ends with status 1 when something is wrong.
+    Audit {
         /// The settings file.
         #[arg(long)]
         config: Option<PathBuf>,
@@ -46,7 +66,11 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Serve { config } => serve::serve(config.as_deref()),
+        Command::Dev(arguments) => dev::dev(arguments),
+        Command::Admin { command } => admin::admin(command),
+        Command::Keys { command } => admin::keys(command),
         Command::Migrate { config } => serve::migrate(config.as_deref()),
+        Command::Audit { config } => serve::audit(config.as_deref()),
         Command::Openapi => serve::openapi(),
         Command::Settings => {
             print!("{}", crate::config::Settings::reference());

@@ -40,6 +40,28 @@ pub(super) fn migrate(config: Option<&Path>) -> Result<(), Failure> {
     })
 }
 
+/// Audits the database.
+pub(super) fn audit(config: Option<&Path>) -> Result<(), Failure> {
+    let settings = Settings::load(config)?;
+    settings.validate()?;
+    runtime()?.block_on(async {
+        let store = Store::connect(&store_options(&settings))?;
+        let audit = store.audit().await?;
+        store.close().await;
+        for finding in &audit.findings {
+            println!("{}: {}", finding.place, finding.fault);
+        }
+        println!(
+            "{} tasks, {} events and {} reports audited, {} findings",
+            audit.tasks,
+            audit.events,
+            audit.reports,
+            audit.findings.len()
+        );
+        if audit.findings.is_empty() { Ok(()) } else { Err("the audit found faults".into()) }
+    })
+}
+
 /// Prints the OpenAPI document as it is committed.
 pub(super) fn openapi() -> Result<(), Failure> {
     println!("{}", serde_json::to_string_pretty(&crate::http::document())?);

@@ -16,7 +16,7 @@ use crate::domain::status::{Control, Status};
 #[openapi(info(
     title = "Mandate",
     description = "The system of record and control point for the work of AI agents.",
-    license(name = "Apache-2.0", identifier = "Apache-2.0")
+    license(name = "Unlicensed")
 ))]
 struct Base;
 

@@ -1,6 +1,7 @@
 //! Postgres: the only room that knows sqlx. The pool is private to it, and [`Store::commit`] is the only writer of
 //! tasks and events.
 
+mod audit;
 mod commit;
 mod create;
 pub mod directory;
@@ -23,6 +24,7 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 
+pub use audit::{Audit, Finding};
 pub use create::NewTask;
 pub use due::{DueRequests, DueSessions};
 pub use error::{CommitError, StoreError};

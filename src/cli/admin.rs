@@ -1,0 +1,72 @@
+//! `mandate admin` and `mandate keys`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+
+use super::{Failure, runtime};
+use crate::app::{Mandate, key_ring};
+use crate::config::Settings;
+use crate::service::Clock;
+
+/// What no route can set up.
+#[derive(Debug, Subcommand)]
+pub(super) enum AdminCommand {
+    /// Make the first organization and its administrator; running it again changes nothing.
+    Init {
+        /// The organization's slug.
+        #[arg(long)]
+        org: String,
+        /// The organization's name; by default its slug.
+        #[arg(long)]
+        name: Option<String>,
+        /// The administrator's id, as the subject claim of their tokens gives it.
+        #[arg(long)]
+        admin: String,
+        /// The settings file.
+        #[arg(long)]
+        config: Option<PathBuf>,
+    },
+}
+
+/// The server's signing keys.
+#[derive(Debug, Subcommand)]
+pub(super) enum KeysCommand {
+    /// Make a new signing key in the data folder; tokens of the old one stay valid. Restart the servers afterwards.
+    Rotate {
+        /// The settings file.
+        #[arg(long)]
+        config: Option<PathBuf>,
+    },
+}
+
+pub(super) fn admin(command: AdminCommand) -> Result<(), Failure> {
+    let AdminCommand::Init { org, name, admin, config } = command;
+    let settings = load(config.as_deref())?;
+    runtime()?.block_on(async {
+        let mandate = Mandate::build(settings, Clock::system()).await?;
+        let name = name.as_deref().unwrap_or(&org);
+        mandate.service().init_organization(&org, name, &admin).await.map_err(|fault| format!("{fault:?}"))?;
+        mandate.close().await;
+        println!("organization {org} has the administrator {admin}");
+        Ok(())
+    })
+}
+
+pub(super) fn keys(command: KeysCommand) -> Result<(), Failure> {
+    let KeysCommand::Rotate { config } = command;
+    let settings = load(config.as_deref())?;
+    if settings.auth.signing_key.is_some() {
+        return Err("auth.signing_key is set: rotate it there, and put the old one into auth.retired_keys".into());
+    }
+    let ring = key_ring(&settings)?;
+    let kid = ring.rotate(&crate::app::key_folder(&settings))?;
+    println!("the signing key is now {kid}");
+    Ok(())
+}
+
+fn load(config: Option<&Path>) -> Result<Settings, Failure> {
+    let settings = Settings::load(config)?;
+    settings.validate()?;
+    Ok(settings)
+}

@@ -1,0 +1,235 @@
+//! The audit: replays logs and compares them with the rows. What guards in the database would cost too much on the
+//! write path is found here.
+
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use super::Store;
+use super::error::StoreError;
+use super::rows::{
+    EVENT_COLUMNS, LEDGER_COLUMNS, REQUEST_COLUMNS, SESSION_COLUMNS, TASK_COLUMNS, event, ledger, request, session,
+    task,
+};
+use crate::domain::aggregate::{Aggregate, fold};
+use crate::domain::event::{Event, EventType};
+use crate::domain::ids::{OrganizationId, TaskId};
+use crate::domain::money::{Money, TokenCounts};
+use crate::domain::session::Session;
+use crate::domain::task::Task;
+use crate::domain::time::Timestamp;
+use crate::domain::usage::LedgerRow;
+
+/// Something that should not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where: an organization, or one of its tasks.
+    pub place: String,
+    /// What.
+    pub fault: String,
+}
+
+/// What an audit looked at, and what it found.
+#[derive(Debug, Default)]
+pub struct Audit {
+    /// Tasks whose log was replayed or, when it is archived, whose ledger was added up.
+    pub tasks: u64,
+    /// Events replayed.
+    pub events: u64,
+    /// Rows of the ledger added up.
+    pub reports: u64,
+    /// What should not be.
+    pub findings: Vec<Finding>,
+}
+
+/// Tasks read between two looks.
+const PAGE: i64 = 500;
+
+impl Store {
+    /// Audits every task, one consistent look each. Writes nothing; may run beside a live service.
+    pub async fn audit(&self) -> Result<Audit, StoreError> {
+        let mut audit = Audit::default();
+        self.audit_numbers(&mut audit).await?;
+        let (mut organization, mut after) = (Uuid::nil(), Uuid::nil());
+        loop {
+            let mut lease = self.lease().await?;
+            let rows = sqlx::query(
+                "SELECT organization_id, id FROM agent_runtime.tasks
+                 WHERE (organization_id, id) > ($1, $2) ORDER BY organization_id, id LIMIT $3",
+            )
+            .bind(organization)
+            .bind(after)
+            .bind(PAGE)
+            .persistent(self.named())
+            .fetch_all(&mut *lease)
+            .await?;
+            lease.done().await?;
+            let Some(last) = rows.last() else { return Ok(audit) };
+            (organization, after) = (last.try_get("organization_id")?, last.try_get("id")?);
+            for row in &rows {
+                self.audit_task(row.try_get("organization_id")?, row.try_get("id")?, &mut audit).await?;
+            }
+        }
+    }
+
+    /// Short ids have no holes.
+    async fn audit_numbers(&self, audit: &mut Audit) -> Result<(), StoreError> {
+        let mut lease = self.lease().await?;
+        let rows = sqlx::query(
+            "SELECT coalesce(s.organization_id, t.organization_id) AS organization_id,
+                coalesce(s.last_number, 0) AS last_number, coalesce(t.tasks, 0) AS tasks,
+                coalesce(t.highest, 0) AS highest
+             FROM agent_runtime.task_id_sequences s
+             FULL JOIN (
+                SELECT organization_id, count(*) AS tasks, max(short_number) AS highest
+                FROM agent_runtime.tasks GROUP BY organization_id
+             ) t ON t.organization_id = s.organization_id",
+        )
+        .persistent(self.named())
+        .fetch_all(&mut *lease)
+        .await?;
+        lease.done().await?;
+        for row in rows {
+            let id: Uuid = row.try_get("organization_id")?;
+            let numbers: [i64; 3] = [row.try_get("last_number")?, row.try_get("tasks")?, row.try_get("highest")?];
+            if numbers.iter().any(|number| *number != numbers[0]) {
+                let [last, tasks, highest] = numbers;
+                let fault = format!("{tasks} tasks, the highest T-{highest}, but the counter says {last}");
+                audit.findings.push(Finding { place: format!("organization {id}"), fault });
+            }
+        }
+        Ok(())
+    }
+
+    async fn audit_task(&self, organization: Uuid, id: Uuid, audit: &mut Audit) -> Result<(), StoreError> {
+        let mut lease = self.transaction().await?;
+        sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            .persistent(self.named())
+            .execute(&mut *lease)
+            .await?;
+        let key = (organization, id);
+        let mut read = async |columns: &str, table: &str, id: &str, order: &str| {
+            let statement = format!(
+                "SELECT {columns} FROM agent_runtime.{table} WHERE organization_id = $1 AND {id} = $2 ORDER BY {order}"
+            );
+            self.rows_of(&mut lease, statement, key).await
+        };
+        let rows = read(TASK_COLUMNS, "tasks", "id", "id").await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let row = task(row)?;
+        let events = read(EVENT_COLUMNS, "events", "task_id", "seq").await?;
+        let events = events.iter().map(event).collect::<Result<Vec<_>, _>>()?;
+        let sessions = read(SESSION_COLUMNS, "sessions", "task_id", "generation").await?;
+        let sessions = sessions.iter().map(session).collect::<Result<Vec<_>, _>>()?;
+        let requests = read(REQUEST_COLUMNS, "requests", "task_id", "opened_at, id").await?;
+        let requests = requests.iter().map(request).collect::<Result<Vec<_>, _>>()?;
+        let reports = read(LEDGER_COLUMNS, "budget_ledger", "task_id", "seq").await?;
+        let reports = reports.iter().map(ledger).collect::<Result<Vec<_>, _>>()?;
+        lease.done().await?;
+        audit.tasks += 1;
+        audit.events += events.len() as u64;
+        audit.reports += reports.len() as u64;
+        let kept = Aggregate::new(row, sessions, requests);
+        for fault in faults(&kept, &events, &reports) {
+            let pinned = kept.task().pinned();
+            let place = format!("{} of organization {}", pinned.short_id, pinned.organization_id);
+            audit.findings.push(Finding { place, fault });
+        }
+        Ok(())
+    }
+
+    async fn rows_of(
+        &self,
+        db: &mut PgConnection,
+        statement: String,
+        (organization, id): (Uuid, Uuid),
+    ) -> Result<Vec<PgRow>, StoreError> {
+        let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(organization).bind(id);
+        Ok(query.persistent(self.named()).fetch_all(db).await?)
+    }
+}
+
+fn faults(kept: &Aggregate, events: &[Event], reports: &[LedgerRow]) -> Vec<String> {
+    let mut faults = ledger_faults(kept.task(), reports);
+    if kept.task().log_archived_at().is_some() {
+        if !events.is_empty() {
+            faults.push(format!("its log is archived, but {} events are still here", events.len()));
+        }
+        return faults;
+    }
+    faults.extend(report_faults(events, reports));
+    let (organization, task): (OrganizationId, TaskId) = (kept.task().pinned().organization_id, kept.task().id());
+    match fold(organization, task, events) {
+        Err(fault) => faults.push(fault.to_string()),
+        Ok(folded) => faults.extend(differences(kept, &folded)),
+    }
+    faults
+}
+
+/// Totals are Σ of the ledger.
+fn ledger_faults(task: &Task, reports: &[LedgerRow]) -> Vec<String> {
+    let mut tokens = TokenCounts::default();
+    let (mut cost, mut unmeasured, mut unpriced) = (Money::ZERO, 0, 0);
+    for row in reports {
+        let (Some(sum), Ok(total)) = (tokens.checked_add(row.tokens), cost.checked_add(row.cost.unwrap_or_default()))
+        else {
+            return vec!["its ledger cannot be added up exactly".to_owned()];
+        };
+        (tokens, cost) = (sum, total);
+        unmeasured += i64::from(row.unmeasured_delta);
+        unpriced += i64::from(row.unpriced_delta);
+    }
+    let facts = task.facts();
+    let mut faults = Vec::new();
+    if cost != facts.cost_total {
+        faults.push(format!("its cost is {}, but its ledger adds up to {cost}", facts.cost_total));
+    }
+    if tokens != facts.tokens {
+        faults.push(format!("its tokens are {:?}, but its ledger adds up to {tokens:?}", facts.tokens));
+    }
+    if (unmeasured, unpriced) != (facts.unmeasured_reports, facts.unpriced_reports) {
+        faults.push("its counts of unmeasured or unpriced reports differ from its ledger".to_owned());
+    }
+    faults
+}
+
+/// Every row of the ledger has its event, and every event its row.
+fn report_faults(events: &[Event], reports: &[LedgerRow]) -> Vec<String> {
+    let reported = EventType::UsageReported.as_str();
+    let logged: Vec<i64> = events.iter().filter(|event| event.event_type == reported).map(|event| event.seq).collect();
+    let rows: Vec<i64> = reports.iter().map(|row| row.seq).collect();
+    if logged == rows {
+        Vec::new()
+    } else {
+        vec![format!("its ledger has rows for seq {rows:?}, its log reports usage at {logged:?}")]
+    }
+}
+
+/// Where the rows differ from what the log folds to.
+fn differences(kept: &Aggregate, folded: &Aggregate) -> Vec<String> {
+    let mut faults = Vec::new();
+    if kept.task().pinned() != folded.task().pinned() {
+        faults.push("what creation pinned differs from its log".to_owned());
+    }
+    if kept.task().facts() != folded.task().facts() {
+        let (row, log) = (kept.task().facts(), folded.task().facts());
+        faults.push(format!("its row differs from its log: row {row:?}, log {log:?}"));
+    }
+    // A heartbeat is bookkeeping: it moves without an event.
+    let still = |session: &Session| Session { heartbeat_at: Timestamp::EPOCH, ..session.clone() };
+    let rows: Vec<_> = kept.sessions().iter().map(still).collect();
+    let log: Vec<_> = folded.sessions().iter().map(still).collect();
+    if rows != log {
+        faults.push(format!("its sessions differ from its log: rows {rows:?}, log {log:?}"));
+    }
+    let sorted = |aggregate: &Aggregate| {
+        let mut requests = aggregate.requests().to_vec();
+        requests.sort_by_key(|request| request.id);
+        requests
+    };
+    let (rows, log) = (sorted(kept), sorted(folded));
+    if rows != log {
+        faults.push(format!("its requests differ from its log: rows {rows:?}, log {log:?}"));
+    }
+    faults
+}
