@@ -16,12 +16,16 @@ pub const CACHE_TTL_MAX: Duration = Duration::from_secs(10);
 /// The most entries of each kind.
 const CAPACITY: u64 = 100_000;
 
+/// How often this process had changed the directory when it was asked. Part of every key, so that an answer that was
+/// on its way during a change is not taken for one that came after it.
+type Changes = u64;
+
 /// Remembers organizations, memberships and accounts; asks for everything else each time.
 pub struct CachedDirectory {
     inner: Arc<dyn Directory>,
     organizations: Cache<String, OrganizationId>,
-    members: Cache<(OrganizationId, PersonId), Option<Vec<Role>>>,
-    accounts: Cache<(OrganizationId, AccountId, CredentialId), Option<AccountKind>>,
+    members: Cache<(Changes, OrganizationId, PersonId), Option<Vec<Role>>>,
+    accounts: Cache<(Changes, OrganizationId, AccountId, CredentialId), Option<AccountKind>>,
 }
 
 impl CachedDirectory {
@@ -36,7 +40,7 @@ impl CachedDirectory {
         }
     }
 
-    /// Forgets everything, after this process itself changed the directory.
+    /// Forgets everything. What this process itself changes is forgotten without it, by [`Directory::changes`].
     pub fn forget(&self) {
         self.organizations.invalidate_all();
         self.members.invalidate_all();
@@ -45,6 +49,10 @@ impl CachedDirectory {
 }
 
 impl Directory for CachedDirectory {
+    fn changes(&self) -> u64 {
+        self.inner.changes()
+    }
+
     fn organization(&self, slug: String) -> Answer<'_, Option<OrganizationId>> {
         Box::pin(async move {
             if let Some(known) = self.organizations.get(&slug).await {
@@ -61,11 +69,11 @@ impl Directory for CachedDirectory {
 
     fn member(&self, organization: OrganizationId, person: PersonId) -> Answer<'_, Option<Vec<Role>>> {
         Box::pin(async move {
-            let key = (organization, person);
+            let key = (self.changes(), organization, person);
             if let Some(known) = self.members.get(&key).await {
                 return Ok(known);
             }
-            let roles = self.inner.member(organization, key.1.clone()).await?;
+            let roles = self.inner.member(organization, key.2.clone()).await?;
             self.members.insert(key, roles.clone()).await;
             Ok(roles)
         })
@@ -78,7 +86,7 @@ impl Directory for CachedDirectory {
         credential: CredentialId,
     ) -> Answer<'_, Option<AccountKind>> {
         Box::pin(async move {
-            let key = (organization, account, credential);
+            let key = (self.changes(), organization, account, credential);
             if let Some(known) = self.accounts.get(&key).await {
                 return Ok(known);
             }

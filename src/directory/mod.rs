@@ -1,6 +1,7 @@
 //! The port to the directory: who there is, as the service asks. The store implements it; [`cached`] stands before it.
 
 pub mod cached;
+pub mod records;
 
 use futures::future::BoxFuture;
 
@@ -28,7 +29,7 @@ pub enum AccountKind {
 }
 
 /// The bounds that an agent's settings set.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct AgentSettings {
     /// The default and highest budget of a task, in US dollars.
     pub task_budget: Option<Money>,
@@ -42,6 +43,19 @@ pub struct AgentSettings {
     pub max_depth: u32,
     /// How many open children a task may have.
     pub max_children: u32,
+}
+
+impl Default for AgentSettings {
+    fn default() -> Self {
+        Self {
+            task_budget: None,
+            monthly_cost_cap: None,
+            max_concurrent_tasks: None,
+            task_timeout_seconds: None,
+            max_depth: MAX_DEPTH_DEFAULT,
+            max_children: MAX_CHILDREN_DEFAULT,
+        }
+    }
 }
 
 /// How deep tasks may delegate unless the agent says otherwise.
@@ -85,6 +99,10 @@ pub struct Credential {
 
 /// What the service asks of the directory. Deleted agents, accounts and projects and revoked credentials are absent.
 pub trait Directory: Send + Sync + 'static {
+    /// How often this process has changed the directory: who remembers answers forgets them when it moves.
+    fn changes(&self) -> u64 {
+        0
+    }
     /// The organization of that slug.
     fn organization(&self, slug: String) -> Answer<'_, Option<OrganizationId>>;
     /// The roles of a member; absent when the person is none.

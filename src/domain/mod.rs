@@ -11,7 +11,7 @@ pub mod ids;
 pub mod json;
 pub mod limits;
 pub mod money;
-mod names;
+pub(crate) mod names;
 pub mod outcome;
 pub mod payload;
 pub mod principal;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::digest::Digest;
 use super::json::{Value, escape_pointer_token};
-use super::money::Money;
+use super::money::{Money, MoneyError, Price};
 use super::redaction;
 use super::refusal::{Checked, Fault, Refusal};
 use super::time::Timestamp;
@@ -166,6 +166,15 @@ impl<'a> Fields<'a> {
 
     /// An optional amount of money that is not negative: a JSON number or a decimal string, kept exactly.
     pub fn money_opt(&mut self, name: &str) -> Option<Money> {
+        self.decimal_opt(name, Money::parse_amount)
+    }
+
+    /// An optional price per million tokens: a JSON number or a decimal string, kept exactly.
+    pub fn price_opt(&mut self, name: &str) -> Option<Price> {
+        self.decimal_opt(name, str::parse)
+    }
+
+    fn decimal_opt<T>(&mut self, name: &str, parse: fn(&str) -> Result<T, MoneyError>) -> Option<T> {
         let value = self.member(name)?;
         let text = match value {
             Value::Number(text) => text.as_ref(),
@@ -176,8 +185,8 @@ impl<'a> Fields<'a> {
                 return None;
             }
         };
-        match Money::parse_amount(text) {
-            Ok(money) => Some(money),
+        match parse(text) {
+            Ok(decimal) => Some(decimal),
             Err(fault) => {
                 self.fault(name, fault.to_string());
                 None

@@ -13,6 +13,8 @@ use super::time::Timestamp;
 pub enum Place {
     /// A JSON pointer into the body; `""` is the whole.
     Body(String),
+    /// A parameter of the path.
+    Path(&'static str),
     /// A parameter of the query.
     Query(&'static str),
     /// A header.
@@ -32,6 +34,11 @@ impl Fault {
     /// A fault of the body at `pointer`.
     pub fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { place: Place::Body(pointer.into()), detail: detail.into() }
+    }
+
+    /// A fault of a parameter of the path.
+    pub fn path(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { place: Place::Path(name), detail: detail.into() }
     }
 
     /// A fault of a parameter of the query.
@@ -147,6 +154,8 @@ pub enum Refusal {
     OpenTasks(i64),
     /// The name is taken.
     NameTaken(Fault),
+    /// An organization keeps at least one administrator.
+    LastAdmin,
 }
 
 impl Refusal {

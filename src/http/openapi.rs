@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 
+use crate::directory::records::Action;
 use crate::domain::event::{ActorKind, Channel};
 use crate::domain::outcome::{Outcome, OutcomeReason};
 use crate::domain::principal::Role;
@@ -60,6 +61,9 @@ fn open_enums() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
         ("EventView", "actor_kind", ActorKind::NAMES),
         ("EventView", "channel", Channel::NAMES),
         ("MemberView", "roles", Role::NAMES),
+        ("AuditView", "actor_kind", ActorKind::NAMES),
+        ("AuditView", "action", Action::NAMES),
+        ("AuditView", "subject_kind", crate::store::SUBJECT_KINDS),
     ]
 }
 
@@ -82,13 +86,13 @@ fn complete(document: &mut Value) {
     let Some(paths) = document["paths"].as_object_mut() else { return };
     for (path, operations) in paths {
         let Some(operations) = operations.as_object_mut() else { continue };
-        for operation in operations.values_mut() {
-            complete_operation(path, operation);
+        for (method, operation) in operations {
+            complete_operation(path, method, operation);
         }
     }
 }
 
-fn complete_operation(path: &str, operation: &mut Value) {
+fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let has_body = !operation["requestBody"].is_null();
     let scoped = path.starts_with("/organizations/");
     if scoped {
@@ -99,12 +103,18 @@ fn complete_operation(path: &str, operation: &mut Value) {
         problems.push(("401", "unauthenticated", "The token is missing, wrong or revoked", "Unauthorized"));
         problems.push(("403", "organization_forbidden", "The caller may not do this", "Forbidden"));
     }
+    let directory = operation["tags"][0] == "directory";
     if scoped && path.matches('{').count() > 1 {
-        problems.push(("404", "task_not_found", "There is no such thing for this caller", "Not Found"));
+        let code = if directory { "not_found" } else { "task_not_found" };
+        problems.push(("404", code, "There is no such thing for this caller", "Not Found"));
+    }
+    if directory {
+        problems.extend(conflict_of(path, method).map(|code| ("409", code, "The state refuses", "Conflict")));
+    } else if has_body && scoped {
+        problems.push(("409", "task_closed", "The state refuses", "Conflict"));
     }
     if has_body && scoped {
         problems.push(("400", "invalid_json", "The body is not JSON", "Bad Request"));
-        problems.push(("409", "task_closed", "The state refuses", "Conflict"));
         problems.push(("413", "payload_too_large", "The body or a payload is too large", "Payload Too Large"));
         problems.push(("415", "unsupported_media_type", "The body is not application/json", "Unsupported Media Type"));
     }
@@ -112,7 +122,8 @@ fn complete_operation(path: &str, operation: &mut Value) {
     if scoped && (has_body || has_query) {
         problems.push(("422", "invalid_body", "The body or a parameter breaks a rule", "Unprocessable Content"));
     }
-    if scoped && has_query {
+    let has_cursor = operation["parameters"].as_array().is_some_and(|all| all.iter().any(|p| p["name"] == "cursor"));
+    if scoped && has_cursor {
         problems.push(("400", "invalid_cursor", "The cursor is damaged or belongs to another query", "Bad Request"));
     }
     if path.ends_with("/heartbeat") || path.contains("/sessions/") {
@@ -126,6 +137,16 @@ fn complete_operation(path: &str, operation: &mut Value) {
     let Some(responses) = operation["responses"].as_object_mut() else { return };
     for (status, code, description, title) in problems {
         responses.entry(status).or_insert_with(|| problem_response(status, code, description, title));
+    }
+}
+
+/// What the state of the directory refuses.
+fn conflict_of(path: &str, method: &str) -> Option<&'static str> {
+    match (path.rsplit('/').next().unwrap_or_default(), method) {
+        ("{person}", "put" | "delete") => Some("last_admin"),
+        ("{agent}", "delete") => Some("open_tasks"),
+        ("{model}", "put") => Some("name_taken"),
+        _ => None,
     }
 }
 
@@ -162,7 +183,7 @@ fn problem_schema() -> Value {
             "required": ["detail"],
             "properties": {
                 "pointer": text("A JSON pointer into the body"),
-                "parameter": text("A parameter of the query"),
+                "parameter": text("A parameter of the query or the path"),
                 "header": text("A header"),
                 "detail": text("What is wrong there")
             }

@@ -131,7 +131,7 @@ fn not_found(code: &'static str, detail: impl Into<String>) -> Problem {
 fn errors(faults: &[Fault]) -> Value {
     let entry = |fault: &Fault| match &fault.place {
         Place::Body(pointer) => json!({"pointer": pointer, "detail": fault.detail}),
-        Place::Query(name) => json!({"parameter": name, "detail": fault.detail}),
+        Place::Path(name) | Place::Query(name) => json!({"parameter": name, "detail": fault.detail}),
         Place::Header(name) => json!({"header": name, "detail": fault.detail}),
     };
     Value::Array(faults.iter().map(entry).collect())
@@ -217,6 +217,7 @@ impl From<Refusal> for Problem {
                     .with("open_tasks", count)
             }
             Refusal::NameTaken(fault) => conflict("name_taken", fault.detail.clone()).with("errors", errors(&[fault])),
+            Refusal::LastAdmin => conflict("last_admin", "an organization keeps at least one administrator"),
             Refusal::TaskNotFound => not_found("task_not_found", "there is no such task"),
             Refusal::SessionNotFound => not_found("session_not_found", "the task has no such session"),
             Refusal::RequestNotFound => not_found("request_not_found", "the task has no such request"),
@@ -267,6 +268,7 @@ fn access(refusal: Refusal) -> Problem {
             let place = faults.first().map(|fault| match &fault.place {
                 Place::Body(pointer) if pointer.is_empty() => "the body".to_owned(),
                 Place::Body(pointer) => pointer.clone(),
+                Place::Path(name) => format!("path parameter {name}"),
                 Place::Query(name) => format!("query parameter {name}"),
                 Place::Header(name) => format!("header {name}"),
             });

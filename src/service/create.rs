@@ -168,7 +168,7 @@ impl Service {
                 Decision::Unchanged => Err(Refusal::invalid("", "creates nothing")),
             }
         };
-        match self.store.create(organization, decide).await {
+        match self.store.create(organization, created.agent_id, decide).await {
             Ok(Ok(change)) => {
                 self.counters.committed(change.events().len());
                 Ok(Answered::first(change.next().task().clone()))
@@ -179,6 +179,9 @@ impl Service {
                 let first = self.store.created_before(organization, &created.origin, key).await?;
                 let first = first.ok_or_else(|| ServiceError::Internal("a creation key without its task".into()))?;
                 Ok(Answered::repeat(first.task, first.body_hash, call.body_hash))
+            }
+            Err(CommitError::AgentDeleted) => {
+                Err(Refusal::invalid("/agent_slug", "names no agent of the organization").into())
             }
             Err(CommitError::Store(fault)) => Err(fault.into()),
             Err(other) => Err(ServiceError::Unavailable(other.to_string())),

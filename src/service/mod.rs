@@ -4,6 +4,7 @@ pub mod caller;
 pub mod clock;
 pub mod control;
 pub mod create;
+pub mod directory;
 pub mod error;
 pub mod events;
 mod metrics;
@@ -230,7 +231,9 @@ impl Service {
             }
             CommitError::Alive => return Ok(Done::Unchanged(Box::new(base))),
             CommitError::Store(fault) => Failed::Error(fault.into()),
-            CommitError::Conflict => Failed::Error(ServiceError::Unavailable(error.to_string())),
+            CommitError::Conflict | CommitError::AgentDeleted => {
+                Failed::Error(ServiceError::Unavailable(error.to_string()))
+            }
         })
     }
 

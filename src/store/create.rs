@@ -9,7 +9,7 @@ use super::error::{CommitError, StoreError};
 use super::rows::{TASK_COLUMNS, task};
 use super::statements;
 use crate::domain::change::{BodyHash, Change};
-use crate::domain::ids::{OrganizationId, ShortId};
+use crate::domain::ids::{AgentId, OrganizationId, ShortId};
 use crate::domain::task::{Origin, Pinned, Task};
 
 /// A task that was created before under the same key, with the hash of the body that asked for it.
@@ -23,24 +23,31 @@ pub struct NewTask {
 
 impl Store {
     /// Creates a task: takes the organization's next number, lets `decide` make the change with it, and writes both
-    /// together. Whatever fails gives the number back.
+    /// together. Whatever fails gives the number back. The agent is held until the task is there, so that it cannot be
+    /// deleted in between ([`Store::delete_agent`] counts its open tasks).
     pub async fn create<E>(
         &self,
         organization: OrganizationId,
+        agent: AgentId,
         decide: impl FnOnce(ShortId) -> Result<Box<Change>, E> + Send,
     ) -> Result<Result<Box<Change>, E>, CommitError>
     where
         E: Send,
     {
         let mut lease = self.transaction().await?;
-        let number: i64 = sqlx::query_scalar(
-            "INSERT INTO agent_runtime.task_id_sequences AS s (organization_id, last_number) VALUES ($1, 1)
+        let number: Option<i64> = sqlx::query_scalar(
+            "WITH agent AS (
+                SELECT FROM agent_directory.agents
+                WHERE organization_id = $1 AND id = $2 AND deleted_at IS NULL FOR KEY SHARE)
+             INSERT INTO agent_runtime.task_id_sequences AS s (organization_id, last_number) SELECT $1, 1 FROM agent
              ON CONFLICT (organization_id) DO UPDATE SET last_number = s.last_number + 1 RETURNING last_number",
         )
         .bind(organization.0)
+        .bind(agent.0)
         .persistent(self.named())
-        .fetch_one(&mut *lease)
+        .fetch_optional(&mut *lease)
         .await?;
+        let number = number.ok_or(CommitError::AgentDeleted)?;
         let change = match decide(ShortId(number)) {
             Ok(change) => change,
             Err(refusal) => return Ok(Err(refusal)),

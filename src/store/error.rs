@@ -93,6 +93,9 @@ pub enum CommitError {
     /// The agent works as many other tasks as it may.
     #[error("the agent works as many tasks as it may")]
     Concurrency,
+    /// The agent was deleted in the meantime.
+    #[error("the agent was deleted")]
+    AgentDeleted,
     /// A session gave a sign of life in the meantime.
     #[error("a session gave a sign of life")]
     Alive,

@@ -18,14 +18,18 @@ mod tasks;
 mod usage;
 
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
+use tokio::sync::Semaphore;
 
 pub use audit::{Audit, Finding};
 pub use create::NewTask;
+pub use directory::{Edit, EditError, Initialized, Listing, Page, Put, Record, SUBJECT_KINDS, WithCredential};
 pub use due::{DueRequests, DueSessions};
 pub use error::{CommitError, StoreError};
 pub use events::EventPage;
@@ -61,6 +65,10 @@ pub struct Store {
     pool: PgPool,
     pooled_by_proxy: bool,
     session_timeout: Duration,
+    /// How often this process has changed the directory.
+    directory_changes: Arc<AtomicU64>,
+    /// Changes of the directory that may be under way.
+    directory_edits: Arc<Semaphore>,
 }
 
 impl Store {
@@ -79,7 +87,13 @@ impl Store {
             .acquire_timeout(options.acquire_timeout)
             .test_before_acquire(false)
             .connect_lazy_with(connect);
-        Ok(Self { pool, pooled_by_proxy: options.transaction_pooler, session_timeout: options.session_timeout })
+        Ok(Self {
+            pool,
+            pooled_by_proxy: options.transaction_pooler,
+            session_timeout: options.session_timeout,
+            directory_changes: Arc::default(),
+            directory_edits: Arc::new(Semaphore::new(directory::EDITS_MAX)),
+        })
     }
 
     /// Applies the migrations, one process at a time.

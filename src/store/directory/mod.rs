@@ -1,4 +1,19 @@
-//! The directory's tables: what the service asks (here), and what administrators change.
+//! The directory's tables: what the service asks (here), and what administrators read and change.
+//!
+//! To add a kind of record: 1. its columns and its [`Record`](record::Record); 2. its writes, each through
+//! [`Store::edit`], which holds the organization and writes the audit row in the same transaction.
+
+mod accounts;
+mod agents;
+mod audit;
+mod edit;
+mod members;
+mod models;
+mod projects;
+mod record;
+mod rows;
+
+use std::sync::atomic::Ordering;
 
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -13,6 +28,10 @@ use crate::domain::ids::{AccountId, AgentId, CredentialId, OrganizationId, Perso
 use crate::domain::principal::Role;
 use crate::domain::time::Timestamp;
 use crate::domain::usage::PricedModel;
+pub use accounts::WithCredential;
+pub use edit::{EDITS_MAX, Edit, EditError, Put};
+pub use members::Initialized;
+pub use record::{Listing, Page, Record, SUBJECT_KINDS, Subject};
 
 impl From<StoreError> for DirectoryError {
     fn from(fault: StoreError) -> Self {
@@ -32,14 +51,18 @@ fn agent(row: &PgRow) -> Result<Agent, StoreError> {
         prompt_version: r.get("prompt_version")?,
         enabled: r.get("enabled")?,
         service_account_id: r.id("service_account_id")?,
-        settings: AgentSettings {
-            task_budget: r.money_opt("task_budget")?,
-            monthly_cost_cap: r.money_opt("monthly_cost_cap")?,
-            max_concurrent_tasks: r.count_opt("max_concurrent_tasks")?,
-            task_timeout_seconds: r.count_opt("task_timeout_seconds")?,
-            max_depth: r.count("max_depth")?,
-            max_children: r.count("max_children")?,
-        },
+        settings: settings(&r)?,
+    })
+}
+
+fn settings(r: &Reader<'_>) -> Result<AgentSettings, StoreError> {
+    Ok(AgentSettings {
+        task_budget: r.money_opt("task_budget")?,
+        monthly_cost_cap: r.money_opt("monthly_cost_cap")?,
+        max_concurrent_tasks: r.count_opt("max_concurrent_tasks")?,
+        task_timeout_seconds: r.count_opt("task_timeout_seconds")?,
+        max_depth: r.count("max_depth")?,
+        max_children: r.count("max_children")?,
     })
 }
 
@@ -53,9 +76,23 @@ impl Store {
         lease.done().await?;
         Ok(row)
     }
+
+    async fn many(
+        &self,
+        query: sqlx::query::Query<'_, sqlx::Postgres, sqlx::postgres::PgArguments>,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        let mut lease = self.lease().await?;
+        let rows = query.persistent(self.named()).fetch_all(&mut *lease).await?;
+        lease.done().await?;
+        Ok(rows)
+    }
 }
 
 impl Directory for Store {
+    fn changes(&self) -> u64 {
+        self.directory_changes.load(Ordering::Acquire)
+    }
+
     fn organization(&self, slug: String) -> Answer<'_, Option<OrganizationId>> {
         Box::pin(async move {
             let query = sqlx::query("SELECT id FROM agent_directory.organizations WHERE slug = $1").bind(slug);
