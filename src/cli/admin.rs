@@ -7,6 +7,7 @@ use clap::Subcommand;
 use super::{Failure, runtime};
 use crate::app::{Mandate, key_ring};
 use crate::config::Settings;
+use crate::domain::ids::{PersonId, Slug};
 use crate::service::Clock;
 
 /// What no route can set up.
@@ -43,12 +44,14 @@ pub(super) enum KeysCommand {
 pub(super) fn admin(command: AdminCommand) -> Result<(), Failure> {
     let AdminCommand::Init { org, name, admin, config } = command;
     let settings = load(config.as_deref())?;
+    let slug: Slug = org.parse().map_err(|fault| format!("--org: {fault}"))?;
+    let person = PersonId::parse(&admin).map_err(|fault| format!("--admin: {fault}"))?;
     runtime()?.block_on(async {
         let mandate = Mandate::build(settings, Clock::system()).await?;
         let name = name.as_deref().unwrap_or(&org);
-        mandate.service().init_organization(&org, name, &admin).await.map_err(|fault| format!("{fault:?}"))?;
+        mandate.service().init_organization(&slug, name, &person).await.map_err(|fault| format!("{fault:?}"))?;
         mandate.close().await;
-        println!("organization {org} has the administrator {admin}");
+        println!("organization {slug} has the administrator {person}");
         Ok(())
     })
 }

@@ -20,6 +20,7 @@ use crate::app::{Mandate, StartError};
 use crate::auth::keys::KeyError;
 use crate::auth::mint::PersonMint;
 use crate::config::{IssuerSettings, SecretUrl, Settings, SettingsError};
+use crate::domain::ids::PersonId;
 use crate::service::{Clock, ServiceError};
 use crate::shutdown::Shutdown;
 
@@ -183,7 +184,9 @@ async fn serve(
     crate::telemetry::init(&settings.telemetry).ok();
     let clock = Clock::system();
     let mandate = Mandate::build(settings.clone(), clock.clone()).await?;
-    mandate.service().init_organization(seed::ORG, "Acme", ADA).await.map_err(DevError::Organization)?;
+    let names = seed::ORG.parse().ok().zip(PersonId::parse(ADA).ok());
+    let (org, admin) = names.ok_or_else(|| io::Error::other("the seed's names are no names"))?;
+    mandate.service().init_organization(&org, "Acme", &admin).await.map_err(DevError::Organization)?;
     let person =
         |id: &str| mint.mint(id, ISSUER, &settings.auth.audience, TOKEN_TTL, serde_json::Map::new(), clock.now());
     let (token, token_2) = (person(ADA), person(GRACE));
