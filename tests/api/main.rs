@@ -7,4 +7,11 @@
 
 mod support;
 
+mod control;
+mod expiry;
 mod life;
+mod liveness;
+mod outcome;
+mod reply;
+mod requests;
+mod sessions;
