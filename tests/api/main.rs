@@ -14,4 +14,5 @@ mod liveness;
 mod outcome;
 mod reply;
 mod requests;
+mod resolutions;
 mod sessions;
