@@ -3,36 +3,44 @@
 use super::caller::Located;
 use super::{Answered, Call, Done, Failed, Order, Service, ServiceError};
 use crate::domain::command::{Command, NewRequest, NewResolution};
+use crate::domain::digest::Digest;
 use crate::domain::ids::{RequestId, SessionId};
 use crate::domain::refusal::{Checked, Refusal};
 use crate::domain::request::{Request, RequestStatus};
 use crate::domain::task::Task;
 use crate::store::Want;
 
+/// What makes a question the same as an earlier one.
+#[derive(Debug, Clone)]
+pub struct AskedKey {
+    /// The harness's key for it.
+    pub key: String,
+    /// The digests that it binds to.
+    pub digests: Vec<Digest>,
+}
+
 impl Service {
-    /// Opens a request; the same key with the same digests answers the row as it is now.
+    /// Opens a request; the same key with the same digests answers the row as it is now, whatever the rest of the body.
     pub async fn open_request(
         &self,
         call: &Call,
         located: &Located,
         session: Checked<Option<SessionId>>,
-        key: Option<String>,
+        asked: Option<AskedKey>,
         request: Checked<Box<NewRequest>>,
     ) -> Result<Answered<(Request, Task)>, ServiceError> {
-        if let (Some(key), Ok(new)) = (&key, &request) {
-            if let Some(repeat) = self.asked_before(call, located, key, new).await? {
-                return Ok(repeat);
-            }
+        if let Some(repeat) = self.asked_before(call, located, asked.as_ref()).await? {
+            return Ok(repeat);
         }
         let supersedes = request.as_ref().ok().and_then(|new| new.supersedes);
         let want = Want {
             session: session.clone().ok().flatten(),
             requests: supersedes.into_iter().collect(),
-            request_key: key.clone(),
+            request_key: asked.as_ref().map(|asked| asked.key.clone()),
             ..Want::default()
         };
         let order = Order { want, ..Order::of(call, located.id) };
-        let command = Command::OpenRequest { session, request: request.clone() };
+        let command = Command::OpenRequest { session, request };
         let failed = match self.carry_out(order, &command).await {
             Ok(Done::Changed(change)) => {
                 let opened = change.next().requests().iter().rfind(|request| request.is_open());
@@ -44,23 +52,21 @@ impl Service {
             Err(failed) => return Err(failed.into()),
         };
         // Another call with the key was first; it is answered before any state.
-        if let (Some(key), Ok(new)) = (&key, &request) {
-            if let Some(repeat) = self.asked_before(call, located, key, new).await? {
-                return Ok(repeat);
-            }
+        match self.asked_before(call, located, asked.as_ref()).await? {
+            Some(repeat) => Ok(repeat),
+            None => Err(failed.into()),
         }
-        Err(failed.into())
     }
 
     async fn asked_before(
         &self,
         call: &Call,
         located: &Located,
-        key: &str,
-        new: &NewRequest,
+        asked: Option<&AskedKey>,
     ) -> Result<Option<Answered<(Request, Task)>>, ServiceError> {
+        let Some(AskedKey { key, digests }) = asked else { return Ok(None) };
         let organization = call.caller.organization;
-        let found = self.store.asked_before(organization, located.id, key, &new.artifact_digests).await?;
+        let found = self.store.asked_before(organization, located.id, key, digests).await?;
         let Some((request, first)) = found else { return Ok(None) };
         let task = self.snapshot(located).await?.task().clone();
         Ok(Some(Answered::repeat((request, task), first, call.body_hash)))

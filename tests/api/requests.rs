@@ -150,7 +150,10 @@ async fn the_same_key_and_digests_answer_the_request_as_it_is_now() {
         assert_eq!(again.header("idempotency-body-match"), None);
         // The header stands for the member; the digests are a set.
         let keyed = agent.post_keyed(&path, "merge", &approval(&['a', 'b'])).await;
-        assert_eq!((&keyed.expect(200)["request"]["id"], keyed.header("idempotency-body-match")), (&json!(first), None));
+        assert_eq!(
+            (&keyed.expect(200)["request"]["id"], keyed.header("idempotency-body-match")),
+            (&json!(first), None)
+        );
         let turned = agent.post_keyed(&path, "merge", &approval(&['b', 'a'])).await;
         assert_eq!(turned.expect(200)["request"]["id"], first.as_str());
         assert_eq!(turned.header("idempotency-body-match"), Some("false"));
@@ -159,6 +162,10 @@ async fn the_same_key_and_digests_answer_the_request_as_it_is_now() {
         assert_eq!(reworded.expect(200)["request"]["title"], "Merge?");
         assert_eq!(reworded.header("idempotency-body-match"), Some("false"));
     }
+    // Whatever the rest of the body says.
+    let odd = with(body.clone(), json!({"title": 1, "kind": null, "expires_at": "1999-01-01T00:00:00Z"}));
+    let odd = agent.post(&path, &odd).await;
+    assert_eq!((&odd.expect(200)["request"]["id"], odd.is_replayed()), (&json!(first), true));
     let refusal = agent.post_keyed(&path, "other", &body).await;
     assert_eq!(refusal.refused(422, "invalid_body")["errors"][0]["header"], "Idempotency-Key");
     world.unmoved(&still).await;
@@ -171,7 +178,10 @@ async fn the_same_key_and_digests_answer_the_request_as_it_is_now() {
     // A key is answered before any state.
     agent.finish(&task).await.expect(200);
     let after = agent.post_keyed(&path, "merge", &approval(&['c'])).await;
-    assert_eq!((&after.expect(200)["request"]["status"], &after.body["task"]["status"]), (&json!("void"), &json!("closed")));
+    assert_eq!(
+        (&after.expect(200)["request"]["status"], &after.body["task"]["status"]),
+        (&json!("void"), &json!("closed"))
+    );
     agent.post_keyed(&path, "new", &approval(&['c'])).await.refused(409, "task_closed");
 }
 
