@@ -263,14 +263,16 @@ async fn a_cancelled_task_closes_when_its_last_session_ends_without_an_outcome()
     let second = agent.open_session(&task, "s2").await;
     let request = agent.ask(&task, &[]).await;
     world.person("ada").on(&task, "cancel", json!({"reason": "enough"})).await.expect(200);
-    let close = async |session: &str| {
-        agent.on(&task, &format!("sessions/{session}/close"), json!({"reason": "over"})).await
-    };
+    let close =
+        async |session: &str| agent.on(&task, &format!("sessions/{session}/close"), json!({"reason": "over"})).await;
     let state = close(&first).await;
     assert_eq!((&state.expect(200)["status"], &state.body["outcome"]), (&json!("blocked"), &Value::Null));
     let before = world.last_seq(&task).await;
     let state = close(&second).await;
-    assert_eq!((&state.expect(200)["status"], &state.body["outcome_reason"]), (&json!("closed"), &json!("cancel_seen")));
+    assert_eq!(
+        (&state.expect(200)["status"], &state.body["outcome_reason"]),
+        (&json!("closed"), &json!("cancel_seen"))
+    );
     let told = world.since(&task, before).await;
     let names: Vec<_> = told.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["session.closed", "state.changed", "outcome.set", "request.resolved"]);
@@ -289,7 +291,10 @@ async fn a_cancel_without_a_session_and_a_forced_one_end_the_task_by_themselves(
     let (agent, ada) = (world.agent().await, world.person("ada"));
     let idle = world.task().await;
     let closed = ada.on(&idle, "cancel", json!({"force": true})).await;
-    assert_eq!((&closed.expect(200)["outcome"], &closed.body["control"]), (&json!("cancelled_by_human"), &json!("cancel")));
+    assert_eq!(
+        (&closed.expect(200)["outcome"], &closed.body["control"]),
+        (&json!("cancelled_by_human"), &json!("cancel"))
+    );
     assert_eq!(closed.body["outcome_reason"], "cancelled_without_session");
     let (task, _) = world.working(&agent).await;
     // A force on the first cancel is ignored.
@@ -297,13 +302,16 @@ async fn a_cancel_without_a_session_and_a_forced_one_end_the_task_by_themselves(
     assert_eq!((&first.expect(200)["status"], &first.body["outcome"]), (&json!("running"), &Value::Null));
     let before = world.last_seq(&task).await;
     let second = ada.on(&task, "cancel", json!({"force": true, "reason": "it hangs"})).await;
-    assert_eq!((&second.expect(200)["outcome"], &second.body["control"]), (
-        &json!("interrupted_by_operator"),
-        &json!("cancel")
-    ));
+    assert_eq!(
+        (&second.expect(200)["outcome"], &second.body["control"]),
+        (&json!("interrupted_by_operator"), &json!("cancel"))
+    );
     let told = world.since(&task, before).await;
     assert_eq!(told[0].1["reason"], "task_closed");
-    assert_eq!(told[2].1, json!({"outcome": "interrupted_by_operator", "reason": "forced_unconfirmed", "result": null}));
+    assert_eq!(
+        told[2].1,
+        json!({"outcome": "interrupted_by_operator", "reason": "forced_unconfirmed", "result": null})
+    );
     // A third one finds the task closed.
     let third = ada.on(&task, "cancel", json!({"force": true})).await;
     assert_eq!(third.refused(409, "task_closed")["outcome_reason"], "forced_unconfirmed");

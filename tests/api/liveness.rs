@@ -39,11 +39,13 @@ async fn limit(world: &World, column: &'static str, value: Option<i32>) {
 
 /// Moves the last sign of life of a session into the past, as no route can.
 async fn silence(world: &World, session: &str) {
-    sqlx::query("UPDATE agent_runtime.sessions SET heartbeat_at = now() - interval '1 hour', check_at = now() WHERE id = $1")
-        .bind(uuid::Uuid::parse_str(session).unwrap())
-        .execute(&world.db)
-        .await
-        .unwrap();
+    sqlx::query(
+        "UPDATE agent_runtime.sessions SET heartbeat_at = now() - interval '1 hour', check_at = now() WHERE id = $1",
+    )
+    .bind(uuid::Uuid::parse_str(session).unwrap())
+    .execute(&world.db)
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
@@ -61,10 +63,7 @@ async fn a_silent_session_is_lost_and_its_task_waits_for_the_next_harness() {
                 "session.closed".to_owned(),
                 json!({"session_id": session, "harness_instance": null, "reason": "heartbeat_lost"})
             ),
-            (
-                "state.changed".to_owned(),
-                json!({"from": "running", "to": "queued", "reason": "session_closed"})
-            )
+            ("state.changed".to_owned(), json!({"from": "running", "to": "queued", "reason": "session_closed"}))
         ]
     );
     let log = world.log(&task).await;
@@ -78,7 +77,10 @@ async fn a_silent_session_is_lost_and_its_task_waits_for_the_next_harness() {
     agent.on(&task, "sessions", json!({"session_key": "s1"})).await.refused(409, "session_closed");
     world.unmoved(&still).await;
     let next = agent.on(&task, "sessions", json!({"session_key": "s2"})).await;
-    assert_eq!((&next.expect(201)["session"]["generation"], &next.body["task"]["status"]), (&json!(2), &json!("running")));
+    assert_eq!(
+        (&next.expect(201)["session"]["generation"], &next.body["task"]["status"]),
+        (&json!(2), &json!("running"))
+    );
 }
 
 #[tokio::test]

@@ -127,10 +127,7 @@ async fn a_task_closes_in_the_contracts_order_in_one_transaction() {
         [
             ("session.closed".to_owned(), over(&first)),
             ("session.closed".to_owned(), over(&second)),
-            (
-                "state.changed".to_owned(),
-                json!({"from": "blocked", "to": "closed", "reason": "outcome_set"})
-            ),
+            ("state.changed".to_owned(), json!({"from": "blocked", "to": "closed", "reason": "outcome_set"})),
             ("outcome.set".to_owned(), json!({"outcome": "done_acted", "reason": null, "result": result})),
             ("request.resolved".to_owned(), void(&asked[0])),
             ("request.resolved".to_owned(), void(&asked[1])),
@@ -146,10 +143,10 @@ async fn a_task_closes_in_the_contracts_order_in_one_transaction() {
     .unwrap();
     assert_eq!(written.len(), 1);
     for event in &world.log(&task).await[usize::try_from(before).unwrap()..] {
-        assert_eq!((&event["actor_kind"], &event["actor_id"]), (
-            &json!("agent"),
-            &json!(world.seed.agent.id.to_string())
-        ));
+        assert_eq!(
+            (&event["actor_kind"], &event["actor_id"]),
+            (&json!("agent"), &json!(world.seed.agent.id.to_string()))
+        );
     }
     let read = world.person("ada").get(&format!("/agent-tasks/{task}")).await;
     assert_eq!(read.expect(200)["result"], result);
@@ -257,7 +254,9 @@ async fn after_the_close_what_was_spent_and_done_is_kept_and_all_else_refused() 
     assert_eq!(agent.on(&task, "usage", correction).await.expect(201)["cost"], "-0.1");
     // The log grew, the state did not.
     let now = ada.get(&format!("/agent-tasks/{task}")).await.expect(200).clone();
-    for fact in ["status", "status_since", "outcome", "outcome_reason", "closed_at", "control", "owner", "open_sessions"] {
+    for fact in
+        ["status", "status_since", "outcome", "outcome_reason", "closed_at", "control", "owner", "open_sessions"]
+    {
         assert_eq!(now[fact], row[fact], "{fact}");
     }
     assert_eq!((&now["cost_total"], &now["budget_remaining"]), (&json!("2.9"), &json!("-2.899")));

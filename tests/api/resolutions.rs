@@ -52,10 +52,7 @@ async fn a_resolution_says_who_when_what_and_by_which_way() {
                     "constraints": body["constraints"], "artifact_digests": [digest('a'), digest('b')],
                     "resolved_by": "abe", "superseded_by": null})
             ),
-            (
-                "state.changed".to_owned(),
-                json!({"from": "blocked", "to": "running", "reason": "request_resolved"})
-            )
+            ("state.changed".to_owned(), json!({"from": "blocked", "to": "running", "reason": "request_resolved"}))
         ]
     );
     let event = world.log(&task).await[usize::try_from(before).unwrap()].clone();
@@ -138,7 +135,8 @@ async fn feedback_is_one_of_the_options_or_a_free_answer() {
         assert_eq!(refusal.refused(422, "invalid_body")["errors"][0]["pointer"], pointer);
     }
     world.unmoved(&still).await;
-    let chosen = resolve(&ada, &task, &choice, json!({"status": "answered", "choice": "no", "answer": "Not yet."})).await;
+    let chosen =
+        resolve(&ada, &task, &choice, json!({"status": "answered", "choice": "no", "answer": "Not yet."})).await;
     let resolution = &chosen.expect(201)["request"]["resolution"];
     assert_eq!((&resolution["choice"], &resolution["answer"]), (&json!("no"), &json!("Not yet.")));
     let third = agent.ask(&task, &["yes", "no"]).await;
@@ -170,7 +168,10 @@ async fn each_of_five_requests_is_settled_by_itself_and_the_task_blocked_until_a
         assert_eq!(resolved.expect(201)["task"]["status"], "blocked");
     }
     let last = resolve(&ada, &task, &ids[4], approve('e')).await;
-    assert_eq!((&last.expect(201)["task"]["status"], &last.body["task"]["open_requests"]), (&json!("running"), &json!(0)));
+    assert_eq!(
+        (&last.expect(201)["task"]["status"], &last.body["task"]["open_requests"]),
+        (&json!("running"), &json!(0))
+    );
     let log = world.sound(&task).await;
     assert_eq!(log.iter().filter(|event| event["type"] == "state.changed").count(), 3);
 }
@@ -244,7 +245,8 @@ async fn only_people_with_the_permission_resolve_and_a_service_is_refused_before
     }
     resolve(&world.person("mallory"), &task, &id, body.clone()).await.refused(403, "organization_forbidden");
     let other = world.task().await;
-    for (task, id) in [(other.as_str(), id.as_str()), (&task, "nonsense"), (&task, &world.seed.project_id.to_string())] {
+    for (task, id) in [(other.as_str(), id.as_str()), (&task, "nonsense"), (&task, &world.seed.project_id.to_string())]
+    {
         resolve(&world.person("vera"), task, id, body.clone()).await.refused(404, "request_not_found");
     }
     world.unmoved(&still).await;

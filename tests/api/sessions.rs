@@ -164,11 +164,10 @@ async fn a_takeover_supersedes_the_others_whose_spending_and_effects_are_still_k
     let before = world.last_seq(&task).await;
     let third = take_over(&agent, &task, "s3").await;
     let told = world.since(&task, before).await;
-    assert_eq!(told.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), [
-        "session.closed",
-        "session.closed",
-        "session.opened"
-    ]);
+    assert_eq!(
+        told.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        ["session.closed", "session.closed", "session.opened"]
+    );
     for ((_, payload), id) in told.iter().zip([&first, &second]) {
         assert_eq!(payload, &json!({"session_id": id, "harness_instance": null, "reason": "superseded"}));
     }
@@ -192,7 +191,10 @@ async fn a_takeover_supersedes_the_others_whose_spending_and_effects_are_still_k
     ] {
         let refusal = agent.on(&task, path, body).await;
         refusal.refused(409, "session_superseded");
-        assert_eq!((&refusal.body["outcome"], &refusal.body["last_seq"]), (&Value::Null, &still_seq(&world, &task).await));
+        assert_eq!(
+            (&refusal.body["outcome"], &refusal.body["last_seq"]),
+            (&Value::Null, &still_seq(&world, &task).await)
+        );
     }
     world.unmoved(&still).await;
     let usage = json!({"session_id": first, "idempotency_key": "u", "model_id": "sonnet", "tokens_in": 8});
@@ -315,7 +317,8 @@ async fn a_session_closes_once_and_for_a_reason_of_its_own() {
     let agent = world.agent().await;
     let (task, id) = world.working(&agent).await;
     let still = world.still(&task).await;
-    for reason in [json!("task_closed"), json!("heartbeat_lost"), json!("superseded"), json!(""), json!(1), Value::Null] {
+    for reason in [json!("task_closed"), json!("heartbeat_lost"), json!("superseded"), json!(""), json!(1), Value::Null]
+    {
         let refusal = agent.post(&route(&task, &id, "close"), &json!({"reason": reason})).await;
         assert_eq!(refusal.refused(422, "invalid_body")["errors"][0]["pointer"], "/reason");
     }
