@@ -188,7 +188,6 @@ impl Aggregate {
             Payload::SessionOpened(opened) => {
                 facts.open_sessions += 1;
                 facts.last_generation = opened.generation;
-                facts.taken_over |= opened.takeover;
                 if let (None, Some(seconds)) = (facts.timeout_at, self.task.pinned().task_timeout_seconds) {
                     let limit = std::time::Duration::from_secs(u64::from(seconds));
                     self.task.facts.timeout_at = Some(now.plus(limit));
@@ -205,6 +204,7 @@ impl Aggregate {
             }
             Payload::SessionClosed(closed) => {
                 facts.open_sessions = facts.open_sessions.saturating_sub(1);
+                facts.taken_over |= closed.reason == SUPERSEDED;
                 let session = self.sessions.iter_mut().find(|session| session.id == closed.session_id);
                 let session = session.ok_or_else(|| dangling(event, "session", closed.session_id))?;
                 session.closed = Some((now, closed.reason.clone()));

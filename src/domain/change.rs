@@ -6,6 +6,7 @@ use super::aggregate::{Aggregate, LogError};
 use super::digest::{Digest, chain};
 use super::event::{Actor, Event};
 use super::ids::{EventId, OrganizationId, RequestId, SessionId, ShortId, TaskId};
+use super::limits::PAYLOAD_BYTES_MAX;
 use super::outcome::Ending;
 use super::payload::{
     JsonText, OutcomeSet, Payload, RequestResolved, SessionClosed, StateChanged, TaskCreated, UsageReported,
@@ -167,6 +168,7 @@ impl<'a, 'c> Draft<'a, 'c> {
             redacted: context.redacted.clone(),
             digest: Digest::ZERO,
         };
+        fits(&event)?;
         event.digest = chain(Digest::ZERO, task_id, &event);
         let next = Aggregate::begin(organization_id, task_id, created, &event).ok_or_else(unwritable)?;
         let change = Change {
@@ -244,6 +246,7 @@ impl<'a, 'c> Draft<'a, 'c> {
 
     /// Writes an event that a caller composed; its seq, clock and digest are set here.
     pub fn push_event(&mut self, mut event: Event, payload: &Payload) -> Result<(), Refusal> {
+        fits(&event)?;
         let task = &self.change.next.task;
         event.seq = task.facts.last_seq + 1;
         event.recorded_at = self.context.now;
@@ -371,6 +374,14 @@ impl<'a, 'c> Draft<'a, 'c> {
     pub fn finish(self) -> Decision {
         if self.change.events.is_empty() { Decision::Unchanged } else { Decision::Change(Box::new(self.change)) }
     }
+}
+
+/// The limit of a payload holds for what the server writes out of a body too.
+fn fits(event: &Event) -> Result<(), Refusal> {
+    if event.payload.len() <= PAYLOAD_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Refusal::PayloadTooLarge { limit: PAYLOAD_BYTES_MAX, what: String::new() })
 }
 
 fn unwritable() -> Refusal {

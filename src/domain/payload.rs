@@ -162,6 +162,9 @@ pub struct SessionClosed {
 pub struct Turn {
     /// The message.
     pub body: String,
+    /// Whether it also paused the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hold: bool,
 }
 
 /// `usage.reported`: one row of the ledger.

@@ -78,11 +78,15 @@ pub enum Refusal {
     SessionClosed {
         /// Why it closed.
         reason: String,
+        /// How the task ended, if it has.
+        ending: Option<Ending>,
         /// The length of the task's log.
         last_seq: i64,
     },
-    /// Another session took over.
+    /// Another session took over. On a closed task it names the outcome too.
     SessionSuperseded {
+        /// How the task ended, if it has.
+        ending: Option<Ending>,
         /// The length of the task's log.
         last_seq: i64,
     },

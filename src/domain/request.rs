@@ -111,6 +111,11 @@ impl Request {
         self.status == RequestStatus::Open
     }
 
+    /// Whether it was asked for under `key` and binds to `digests`: the same question again.
+    pub fn repeats(&self, key: Option<&str>, digests: &[Digest]) -> bool {
+        key.is_some() && self.request_key.as_deref() == key && self.binds_to(digests)
+    }
+
     /// Whether `digests` are the digests it is bound to, in any order.
     pub fn binds_to(&self, digests: &[Digest]) -> bool {
         let sorted = |digests: &[Digest]| {

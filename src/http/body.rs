@@ -143,12 +143,15 @@ impl<'a> Body<'a> {
     }
 }
 
+/// The members that the `Idempotency-Key` header stands for.
+const KEYS: [&str; 2] = ["idempotency_key", "request_key"];
+
 /// The hash of a body, the same for reordered members and other white space. The key is not part of it: it may stand
 /// in the header or in the body.
 fn hash(value: &Value<'_>) -> [u8; 32] {
     let canonical = match value {
-        Value::Object(members) if members.iter().any(|(key, _)| key.as_str() == "idempotency_key") => {
-            let rest = members.iter().filter(|(key, _)| key.as_str() != "idempotency_key").cloned().collect();
+        Value::Object(members) if members.iter().any(|(key, _)| KEYS.contains(&key.as_str())) => {
+            let rest = members.iter().filter(|(key, _)| !KEYS.contains(&key.as_str())).cloned().collect();
             Value::Object(rest).canonical()
         }
         other => other.canonical(),

@@ -10,7 +10,7 @@ use super::body::{Body, RawBody};
 use super::respond::{Answer, ok, repeated};
 use super::views::TaskView;
 use crate::domain::ids::PersonId;
-use crate::domain::limits::{PAYLOAD_BYTES_MAX, REASON_MAX};
+use crate::domain::limits::REASON_MAX;
 use crate::domain::principal::Permission;
 use crate::domain::refusal::{Checked, Fault};
 
@@ -143,7 +143,7 @@ pub async fn reply(State(app): State<App>, auth: Authenticated, body: RawBody) -
     let body = body.required(&["body"])?;
     let key = body.key("idempotency_key")?;
     let mut fields = body.fields();
-    let text = fields.text("body", 1..=PAYLOAD_BYTES_MAX);
+    let text = fields.text("body", 1..=app.settings().body_limit_bytes);
     let text = fields.finish(text);
     let mut fields = body.peek();
     let hold = fields.bool_opt("hold").unwrap_or_default();

@@ -5,6 +5,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
+use crate::domain::outcome::{Ending, OutcomeReason};
 use crate::domain::refusal::{Closed, Fault, Place, Refusal};
 use crate::service::ServiceError;
 
@@ -139,11 +140,16 @@ fn errors(faults: &[Fault]) -> Value {
 
 fn closed(closed: &Closed) -> Problem {
     let outcome = closed.ending.outcome();
-    conflict("task_closed", format!("the task is closed with outcome {outcome}"))
-        .with("task_status", "closed")
-        .with("outcome", outcome.as_str())
-        .with("outcome_reason", closed.ending.reason().map(crate::domain::outcome::OutcomeReason::as_str))
-        .with("last_seq", closed.last_seq)
+    let problem = conflict("task_closed", format!("the task is closed with outcome {outcome}"));
+    ended(problem.with("task_status", "closed"), Some(closed.ending), closed.last_seq)
+}
+
+/// How the task ended, if it has, and how long its log is: what a harness that is refused needs to know.
+fn ended(problem: Problem, ending: Option<Ending>, last_seq: i64) -> Problem {
+    problem
+        .with("outcome", ending.map(|ending| ending.outcome().as_str()))
+        .with("outcome_reason", ending.and_then(Ending::reason).map(OutcomeReason::as_str))
+        .with("last_seq", last_seq)
 }
 
 impl From<Refusal> for Problem {
@@ -160,15 +166,13 @@ impl From<Refusal> for Problem {
             Refusal::NotCancelled(status) => {
                 conflict("not_cancelled", "nobody has cancelled the task").with("task_status", status.as_str())
             }
-            Refusal::SessionClosed { reason, last_seq } => {
-                conflict("session_closed", format!("the session is closed: {reason}"))
-                    .with("close_reason", reason)
-                    .with("outcome", Value::Null)
-                    .with("last_seq", last_seq)
+            Refusal::SessionClosed { reason, ending, last_seq } => {
+                let problem = conflict("session_closed", format!("the session is closed: {reason}"));
+                ended(problem.with("close_reason", reason), ending, last_seq)
             }
-            Refusal::SessionSuperseded { last_seq } => conflict("session_superseded", "another session took over")
-                .with("outcome", Value::Null)
-                .with("last_seq", last_seq),
+            Refusal::SessionSuperseded { ending, last_seq } => {
+                ended(conflict("session_superseded", "another session took over"), ending, last_seq)
+            }
             Refusal::SessionRequired => unprocessable(
                 "session_required",
                 "a session of this task was taken over, so every write names its session",

@@ -23,6 +23,7 @@ use crate::domain::read::Fields;
 use crate::domain::refusal::{Checked, Refusal};
 use crate::domain::request::{Artifact, RequestKind, RequestStatus};
 use crate::domain::time::Timestamp;
+use crate::service::requests::AskedKey;
 use crate::store::InboxPage;
 
 /// Something the person decides on.
@@ -183,8 +184,13 @@ pub async fn open(State(app): State<App>, auth: Authenticated, body: RawBody) ->
         // Told with the rest of the body, after the state was looked at.
         Err(refusal) => (None, Err(refusal)),
     };
+    // Read apart, because a repeat is answered whatever else the body says: its `expires_at` may have passed by now.
+    let mut peek = body.peek();
+    let digests = peek.digests_opt("artifact_digests", ARTIFACTS_MAX).unwrap_or_default();
+    let digests = peek.finish(digests).ok();
+    let asked = key.zip(digests).map(|(key, digests)| AskedKey { key, digests });
     let call = body.call(&auth.caller);
-    let answered = app.service().open_request(&call, &located, body.session(), key, request).await?;
+    let answered = app.service().open_request(&call, &located, body.session(), asked, request).await?;
     let (request, task) = &answered.value;
     created(&RequestAnswer { request: RequestView::from(request), task: app.task_state(task) }, answered.replay)
 }

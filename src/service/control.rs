@@ -98,7 +98,7 @@ impl Service {
                 EventId(Uuid::new_v5(&REPLY_KEYS, name.as_bytes()))
             }
         };
-        let command = Command::Reply { event_id, body: body.clone(), hold };
+        let command = Command::Reply { event_id, body: body.clone(), hold: hold.clone() };
         let carried = self.carry_out(Order::of(call, located.id), &command).await;
         let error = match carried {
             Ok(done) => return Ok(Answered::first(done.aggregate().task().clone())),
@@ -111,9 +111,8 @@ impl Service {
         let Some(first) = first.first() else { return Err(error.into()) };
         let now = self.store.load(organization, located.id, &crate::store::Want::default()).await?;
         let task = now.ok_or(Refusal::TaskNotFound)?.task().clone();
-        let same = body.is_ok_and(|body| {
-            serde_json::from_str::<crate::domain::payload::Turn>(&first.payload).is_ok_and(|turn| turn.body == body)
-        });
+        let turn = serde_json::from_str::<crate::domain::payload::Turn>(&first.payload);
+        let same = turn.is_ok_and(|turn| body == Ok(turn.body) && hold == Ok(turn.hold));
         Ok(Answered { value: task, replay: Some(super::Replay { body_matches: same }) })
     }
 

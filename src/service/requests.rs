@@ -3,56 +3,70 @@
 use super::caller::Located;
 use super::{Answered, Call, Done, Failed, Order, Service, ServiceError};
 use crate::domain::command::{Command, NewRequest, NewResolution};
+use crate::domain::digest::Digest;
 use crate::domain::ids::{RequestId, SessionId};
 use crate::domain::refusal::{Checked, Refusal};
-use crate::domain::request::Request;
+use crate::domain::request::{Request, RequestStatus};
 use crate::domain::task::Task;
 use crate::store::Want;
 
+/// What makes a question the same as an earlier one.
+#[derive(Debug, Clone)]
+pub struct AskedKey {
+    /// The harness's key for it.
+    pub key: String,
+    /// The digests that it binds to.
+    pub digests: Vec<Digest>,
+}
+
 impl Service {
-    /// Opens a request; the same key with the same digests answers the row as it is now.
+    /// Opens a request; the same key with the same digests answers the row as it is now, whatever the rest of the body.
     pub async fn open_request(
         &self,
         call: &Call,
         located: &Located,
         session: Checked<Option<SessionId>>,
-        key: Option<String>,
+        asked: Option<AskedKey>,
         request: Checked<Box<NewRequest>>,
     ) -> Result<Answered<(Request, Task)>, ServiceError> {
-        if let (Some(key), Ok(new)) = (&key, &request) {
-            if let Some(repeat) = self.asked_before(call, located, key, new).await? {
-                return Ok(repeat);
-            }
+        if let Some(repeat) = self.asked_before(call, located, asked.as_ref()).await? {
+            return Ok(repeat);
         }
         let supersedes = request.as_ref().ok().and_then(|new| new.supersedes);
         let want = Want {
             session: session.clone().ok().flatten(),
             requests: supersedes.into_iter().collect(),
+            request_key: asked.as_ref().map(|asked| asked.key.clone()),
             ..Want::default()
         };
         let order = Order { want, ..Order::of(call, located.id) };
-        let command = Command::OpenRequest { session, request: request.clone() };
-        let change = match self.carry_out(order, &command).await {
-            Ok(Done::Changed(change)) => change,
-            Ok(Done::Unchanged(_)) => {
-                return Err(ServiceError::Internal("a request that changed nothing".to_owned()));
+        let command = Command::OpenRequest { session, request };
+        let failed = match self.carry_out(order, &command).await {
+            Ok(Done::Changed(change)) => {
+                let opened = change.next().requests().iter().rfind(|request| request.is_open());
+                let opened = opened.ok_or_else(|| ServiceError::Internal("an opened request is missing".to_owned()))?;
+                return Ok(Answered::first((opened.clone(), change.next().task().clone())));
             }
+            Ok(Done::Unchanged(_)) => Failed::DuplicateKey,
+            Err(failed @ Failed::Error(ServiceError::Refused(_))) => failed,
             Err(failed) => return Err(failed.into()),
         };
-        let opened = change.next().requests().iter().rfind(|request| request.is_open());
-        let opened = opened.ok_or_else(|| ServiceError::Internal("an opened request is missing".to_owned()))?;
-        Ok(Answered::first((opened.clone(), change.next().task().clone())))
+        // Another call with the key was first; it is answered before any state.
+        match self.asked_before(call, located, asked.as_ref()).await? {
+            Some(repeat) => Ok(repeat),
+            None => Err(failed.into()),
+        }
     }
 
     async fn asked_before(
         &self,
         call: &Call,
         located: &Located,
-        key: &str,
-        new: &NewRequest,
+        asked: Option<&AskedKey>,
     ) -> Result<Option<Answered<(Request, Task)>>, ServiceError> {
+        let Some(AskedKey { key, digests }) = asked else { return Ok(None) };
         let organization = call.caller.organization;
-        let found = self.store.asked_before(organization, located.id, key, &new.artifact_digests).await?;
+        let found = self.store.asked_before(organization, located.id, key, digests).await?;
         let Some((request, first)) = found else { return Ok(None) };
         let task = self.snapshot(located).await?.task().clone();
         Ok(Some(Answered::repeat((request, task), first, call.body_hash)))
@@ -68,8 +82,28 @@ impl Service {
     ) -> Result<Task, ServiceError> {
         let want = Want { session: session.clone().ok().flatten(), requests: vec![request], ..Want::default() };
         let order = Order { want, ..Order::of(call, located.id) };
-        let done = self.carry_out(order, &Command::Withdraw { request, session }).await?;
-        Ok(done.aggregate().task().clone())
+        match self.carry_out(order, &Command::Withdraw { request, session }).await {
+            Ok(done) => Ok(done.aggregate().task().clone()),
+            Err(failed) => Err(self.expired_first(located, request, failed).await?),
+        }
+    }
+
+    /// Why a withdrawal or resolution failed. That the request has expired, by the database's clock, is its state: it
+    /// ranks before whatever else is wrong with the call, also while no worker has written it yet.
+    async fn expired_first(
+        &self,
+        located: &Located,
+        id: RequestId,
+        failed: Failed,
+    ) -> Result<ServiceError, ServiceError> {
+        let error = ServiceError::from(failed);
+        if !matches!(error, ServiceError::Refused(_)) || matches!(error, ServiceError::Refused(Refusal::TaskArchived)) {
+            return Ok(error);
+        }
+        let organization = located.task.pinned().organization_id;
+        let request = self.store.request(organization, located.id, id).await?;
+        let expired = request.filter(|request| request.status == RequestStatus::Expired);
+        Ok(expired.map_or(error, |request| Refusal::RequestExpired(request.expires_at).into()))
     }
 
     /// Refuses a request that is not the task's.
@@ -95,8 +129,7 @@ impl Service {
         let command = Command::Resolve { request, person, resolution };
         let done = match self.carry_out(order, &command).await {
             Ok(done) => done,
-            Err(Failed::Error(error)) => return Err(error),
-            Err(failed) => return Err(failed.into()),
+            Err(failed) => return Err(self.expired_first(located, request, failed).await?),
         };
         let aggregate = done.aggregate();
         let resolved = aggregate.request(request).ok_or(Refusal::RequestNotFound)?;

@@ -103,14 +103,16 @@ pub(super) static CHANGE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
+/// Silence is judged by the database's clock, so it is counted from there too: `opened_at` is the server's.
 const SESSIONS: &str = "
 so AS (
     INSERT INTO agent_runtime.sessions (
         organization_id, task_id, id, session_key, harness_instance, generation, opened_at, heartbeat_at, request_hash,
         check_at)
-    SELECT $1, $2, s.id, s.session_key, s.harness_instance, s.generation, $4, $4, s.request_hash, s.check_at
+    SELECT $1, $2, s.id, s.session_key, s.harness_instance, s.generation, $4, clock_timestamp(),
+        s.request_hash, clock_timestamp() + s.timeout_us * interval '1 microsecond'
     FROM t, json_to_recordset($19::json) AS s(
-        id uuid, session_key text, harness_instance text, generation integer, request_hash bytea, check_at timestamptz)
+        id uuid, session_key text, harness_instance text, generation integer, request_hash bytea, timeout_us bigint)
 ), sc AS (
     UPDATE agent_runtime.sessions s SET closed_at = $4, close_reason = c.reason
     FROM t, json_to_recordset($20::json) AS c(id uuid, reason text)

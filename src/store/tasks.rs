@@ -24,6 +24,8 @@ pub struct Want {
     pub session_key: Option<String>,
     /// Requests by id.
     pub requests: Vec<RequestId>,
+    /// Requests by key.
+    pub request_key: Option<String>,
 }
 
 /// How a list is ordered.
@@ -131,14 +133,15 @@ impl Store {
             sessions = rows.iter().map(session).collect::<Result<Vec<_>, _>>()?;
         }
         let mut requests = Vec::new();
-        if task.facts().open_requests > 0 || !want.requests.is_empty() {
+        if task.facts().open_requests > 0 || !want.requests.is_empty() || want.request_key.is_some() {
             let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
                 "SELECT {REQUEST_COLUMNS} FROM agent_runtime.requests WHERE organization_id = $1 AND task_id = $2
-                    AND (status = 'open' OR id = ANY ($3)) ORDER BY opened_at, id"
+                    AND (status = 'open' OR id = ANY ($3) OR request_key = $4) ORDER BY opened_at, id"
             )))
             .bind(organization.0)
             .bind(task_id.0)
             .bind(want.requests.iter().map(|id| id.0).collect::<Vec<Uuid>>())
+            .bind(want.request_key.clone())
             .persistent(self.named())
             .fetch_all(&mut *lease)
             .await?;

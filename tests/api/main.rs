@@ -7,4 +7,12 @@
 
 mod support;
 
+mod control;
+mod expiry;
 mod life;
+mod liveness;
+mod outcome;
+mod reply;
+mod requests;
+mod resolutions;
+mod sessions;

@@ -98,7 +98,7 @@ pub(super) fn reply(
     }
     let body = body?;
     let hold = hold?;
-    let payload = Payload::Turn(Turn { body });
+    let payload = Payload::Turn(Turn { body, hold });
     let (event_type, text) = payload.write().unwrap_or_else(|| (EventType::Turn, String::from("{}")));
     let event = Event {
         event_id,

@@ -163,11 +163,12 @@ impl Aggregate {
     }
 
     fn session_refusal(&self, superseded: bool, reason: &str) -> Refusal {
-        let last_seq = self.task().facts().last_seq;
+        let facts = self.task().facts();
+        let (ending, last_seq) = (facts.ending, facts.last_seq);
         if superseded {
-            Refusal::SessionSuperseded { last_seq }
+            Refusal::SessionSuperseded { ending, last_seq }
         } else {
-            Refusal::SessionClosed { reason: reason.to_owned(), last_seq }
+            Refusal::SessionClosed { reason: reason.to_owned(), ending, last_seq }
         }
     }
 
@@ -177,7 +178,6 @@ impl Aggregate {
         let (_, reason) = session.closed.as_ref()?;
         match self.life() {
             Life::Open | Life::Cancelling => Some(self.session_refusal(session.is_superseded(), reason)),
-            Life::Closed | Life::Archived if session.is_superseded() => Some(self.session_refusal(true, reason)),
             Life::Closed | Life::Archived => Some(self.closed()),
         }
     }

@@ -15,13 +15,20 @@ use crate::domain::status::StateReason;
 /// The furthest that a request may expire ahead.
 pub const REQUEST_TTL_MAX: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// Opens a request. It voids the one that it supersedes: the one it names, or the open one of the same key.
+/// Opens a request. It voids the one that it supersedes: the one it names, or the open one of the same key. The same
+/// key with the same digests changes nothing.
 pub(super) fn open(
     base: &Aggregate,
     session: Checked<Option<SessionId>>,
     request: Checked<Box<NewRequest>>,
     context: &mut Context<'_>,
 ) -> Result<Decision, Refusal> {
+    if let Ok(new) = &request {
+        let key = new.request_key.as_deref();
+        if base.requests().iter().any(|old| old.repeats(key, &new.artifact_digests)) {
+            return Ok(Decision::Unchanged);
+        }
+    }
     let session = base.named_session(session, false)?;
     // What it supersedes is the state of a request, which ranks before the rest of the body.
     if let Ok(NewRequest { supersedes: Some(old), .. }) = request.as_deref() {

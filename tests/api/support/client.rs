@@ -62,6 +62,11 @@ impl Client {
         self.send(self.request(Method::POST, path).json(body)).await
     }
 
+    /// A POST to a route of a task.
+    pub async fn on(&self, task: &str, path: &str, body: Value) -> Reply {
+        self.post(&format!("/agent-tasks/{task}/{path}"), &body).await
+    }
+
     /// A POST without body and content type.
     pub async fn post_nothing(&self, path: &str) -> Reply {
         self.send(self.request(Method::POST, path)).await

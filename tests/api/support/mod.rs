@@ -3,6 +3,7 @@
 
 mod client;
 mod database;
+mod quiet;
 mod seed;
 
 use std::sync::Arc;
