@@ -7,4 +7,14 @@
 
 mod support;
 
+mod corrections;
+mod harness_client;
 mod life;
+mod lists;
+mod log;
+mod money;
+mod people;
+mod redaction;
+mod roles;
+mod tokens;
+mod usage;
