@@ -296,10 +296,7 @@ pub async fn usage(State(app): State<App>, auth: Authenticated, query: Query) ->
     parameters.finish(())?;
     let fingerprint = query.fingerprint();
     let after = match cursor {
-        Some(cursor) => {
-            let (at, id) = cursor::read(&cursor, &fingerprint)?;
-            Some((at, ReportId(id)))
-        }
+        Some(cursor) => Some(ReportId(cursor::read(&cursor, &fingerprint)?.1)),
         None => None,
     };
     let (rows, more) = app.service().usage(&located, after, limit).await?;

@@ -28,7 +28,7 @@ pub use self::metrics::Counters;
 use crate::directory::Directory;
 use crate::domain::aggregate::Aggregate;
 use crate::domain::change::{Change, Context, Decision};
-use crate::domain::command::Command;
+use crate::domain::command::{Command, Correction};
 use crate::domain::event::Actor;
 use crate::domain::ids::{AccountId, OrganizationId, TaskId};
 use crate::domain::refusal::Refusal;
@@ -176,7 +176,8 @@ impl Service {
                 Some(aggregate) => aggregate,
                 None => self.load(&order).await.map_err(Failed::Error)?,
             };
-            let change = match self.decide(&order, &aggregate, command) {
+            let completed = self.complete(&order, command).await.map_err(Failed::Error)?;
+            let change = match self.decide(&order, &aggregate, completed) {
                 Ok(Decision::Change(change)) => change,
                 // What a kept snapshot refuses, or finds done, may be news from another process.
                 Ok(Decision::Unchanged) | Err(_) if !fresh => continue,
@@ -204,7 +205,20 @@ impl Service {
         Err(Failed::Error(ServiceError::Unavailable("the task changes too fast".to_owned())))
     }
 
-    fn decide(&self, order: &Order<'_>, aggregate: &Aggregate, command: &Command) -> Result<Decision, Refusal> {
+    /// The command with what must be as new as the snapshot: the report that it corrects, and earlier corrections.
+    /// Read after the snapshot, for each decision: another correction moves `last_seq`, so the compare in the commit
+    /// holds for them too.
+    async fn complete(&self, order: &Order<'_>, command: &Command) -> Result<Command, ServiceError> {
+        let mut command = command.clone();
+        if let Command::Report { report: Ok(report), .. } = &mut command
+            && let Some(Correction { original, chain }) = &mut report.corrects
+        {
+            *chain = self.store.correction_chain(order.organization, order.task, *original).await?;
+        }
+        Ok(command)
+    }
+
+    fn decide(&self, order: &Order<'_>, aggregate: &Aggregate, command: Command) -> Result<Decision, Refusal> {
         let mut new_id = Clock::new_id;
         let mut context = Context {
             actor: order.actor.clone(),
@@ -213,7 +227,7 @@ impl Service {
             body_hash: order.body_hash,
             redacted: order.redacted.to_vec(),
         };
-        aggregate.decide(command.clone(), &mut context)
+        aggregate.decide(command, &mut context)
     }
 
     fn refused_by_guard(&self, error: CommitError, change: &Change, base: Aggregate) -> Result<Done, Failed> {

@@ -8,7 +8,6 @@ use crate::domain::principal::Permission;
 use crate::domain::refusal::Refusal;
 use crate::domain::request::{Request, RequestKind, RequestStatus};
 use crate::domain::session::Session;
-use crate::domain::time::Timestamp;
 use crate::domain::usage::LedgerRow;
 use crate::store::{EventPage, InboxPage, InboxRow, Sort, TaskFilter, TaskPage, TaskPosition};
 
@@ -82,7 +81,7 @@ impl Service {
     pub async fn usage(
         &self,
         located: &Located,
-        after: Option<(Timestamp, ReportId)>,
+        after: Option<ReportId>,
         limit: u32,
     ) -> Result<(Vec<LedgerRow>, bool), ServiceError> {
         Ok(self.store.usage(located.task.pinned().organization_id, located.id, after, limit).await?)

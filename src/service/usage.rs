@@ -39,27 +39,20 @@ impl Service {
             (Some(key), Ok(body)) => {
                 let now = self.clock.now();
                 let model = self.directory.model(organization, body.model_id.clone(), now).await?;
-                let corrects = match body.corrects {
-                    None => None,
-                    Some(original) => {
-                        let chain = self.store.correction_chain(organization, located.id, original).await?;
-                        Some(Correction { original, chain })
-                    }
-                };
                 Ok(Box::new(NewReport {
                     idempotency_key: key.clone(),
                     account_id: account,
                     model_id: body.model_id,
                     model,
                     counts: body.counts,
-                    corrects,
+                    // The chain is read when the command is decided.
+                    corrects: body.corrects.map(|original| Correction { original, chain: Vec::new() }),
                 }))
             }
         };
         let named = session.clone().ok().flatten();
         let order = Order {
             want: Want { session: named, ..Want::default() },
-            // A correction reads its chain before the queue; the key keeps it from counting twice.
             hot: true,
             account: Some(account),
             ..Order::of(call, located.id)

@@ -1,14 +1,12 @@
 //! Reading the ledger.
 
 use sqlx::Row;
-use time::OffsetDateTime;
 
 use super::Store;
 use super::error::StoreError;
 use super::rows::{LEDGER_COLUMNS, ledger};
 use crate::domain::change::BodyHash;
 use crate::domain::ids::{AccountId, OrganizationId, ReportId, TaskId};
-use crate::domain::time::Timestamp;
 use crate::domain::usage::LedgerRow;
 
 /// A report that was made before under the same key, with the hash of the body that made it.
@@ -21,25 +19,25 @@ pub struct StoredReport {
 }
 
 impl Store {
-    /// The task's ledger, oldest first, after the row `after` at its time.
+    /// The task's ledger in the order of the log, after the row `after`: clocks may go back, seq does not.
     pub async fn usage(
         &self,
         organization: OrganizationId,
         task: TaskId,
-        after: Option<(Timestamp, ReportId)>,
+        after: Option<ReportId>,
         limit: u32,
     ) -> Result<(Vec<LedgerRow>, bool), StoreError> {
         let mut lease = self.lease().await?;
-        let (at, id) = after.map_or((Timestamp::EPOCH, uuid::Uuid::nil()), |(at, id)| (at, id.0));
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {LEDGER_COLUMNS} FROM agent_runtime.budget_ledger
-             WHERE organization_id = $1 AND task_id = $2 AND (recorded_at, id) > ($3, $4)
-             ORDER BY recorded_at, id LIMIT $5"
+             WHERE organization_id = $1 AND task_id = $2 AND seq > coalesce((
+                SELECT seq FROM agent_runtime.budget_ledger
+                WHERE organization_id = $1 AND task_id = $2 AND id = $3), 0)
+             ORDER BY seq LIMIT $4"
         )))
         .bind(organization.0)
         .bind(task.0)
-        .bind(OffsetDateTime::from(at))
-        .bind(id)
+        .bind(after.map(|id| id.0))
         .bind(i64::from(limit) + 1)
         .persistent(self.named())
         .fetch_all(&mut *lease)

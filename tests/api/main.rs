@@ -8,11 +8,21 @@
 mod support;
 
 mod control;
+mod corrections;
 mod expiry;
+mod harness_client;
 mod life;
+mod lists;
 mod liveness;
+mod log;
+mod money;
 mod outcome;
+mod people;
+mod redaction;
 mod reply;
 mod requests;
 mod resolutions;
+mod roles;
 mod sessions;
+mod tokens;
+mod usage;

@@ -30,7 +30,10 @@ fn change_control(draft: &mut Draft<'_, '_>, to: Control, reason: Option<String>
         return Ok(());
     }
     let actor = draft.actor_id();
-    draft.write_content(&Payload::ControlChanged(ControlChanged { from, to, actor, reason }), None)
+    let says_something = reason.is_some();
+    let payload = Payload::ControlChanged(ControlChanged { from, to, actor, reason });
+    // What the body had redacted is in its reason; a reply that holds has none.
+    if says_something { draft.write_content(&payload, None) } else { draft.write(&payload, None) }
 }
 
 /// A first cancel: without an open session it closes at once, else it waits for the harness. `force` is ignored.

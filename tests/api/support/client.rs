@@ -91,6 +91,23 @@ impl Client {
         self.send(self.request(Method::DELETE, path)).await
     }
 
+    /// The pages of a list, from the first to the last, as its links lead.
+    pub async fn pages(&self, path: &str) -> Vec<Vec<Value>> {
+        let mut pages = Vec::new();
+        let mut reply = self.get(path).await;
+        loop {
+            pages.push(reply.expect(200).as_array().unwrap().clone());
+            let Some(next) = reply.next() else { return pages };
+            assert!(pages.len() < 10_000, "links without an end: {next}");
+            reply = self.get(&format!("/{next}")).await;
+        }
+    }
+
+    /// All entries of a list.
+    pub async fn all(&self, path: &str) -> Vec<Value> {
+        self.pages(path).await.concat()
+    }
+
     /// Opens a session and answers its id.
     pub async fn open_session(&self, task: &str, key: &str) -> String {
         let reply = self.post(&format!("/agent-tasks/{task}/sessions"), &json!({"session_key": key})).await;

@@ -30,6 +30,9 @@ pub const AUDIENCE: &str = "mandate";
 /// The organization of most tests.
 pub const ORG: &str = "acme";
 
+/// The value of the frozen instant while the clock runs.
+const RUNNING: i64 = i64::MIN;
+
 /// A running server with what it was seeded with.
 pub struct World {
     pub base: String,
@@ -43,6 +46,7 @@ pub struct World {
     mint: Arc<PersonMint>,
     http: reqwest::Client,
     skew: Arc<AtomicI64>,
+    frozen: Arc<AtomicI64>,
     shutdown: Shutdown,
     _folder: tempfile::TempDir,
 }
@@ -101,7 +105,8 @@ impl World {
         change(&mut settings);
         settings.validate().unwrap();
         let skew = Arc::new(AtomicI64::new(0));
-        let clock = skewed(Arc::clone(&skew));
+        let frozen = Arc::new(AtomicI64::new(RUNNING));
+        let clock = skewed(Arc::clone(&skew), Arc::clone(&frozen));
         let shutdown = Shutdown::new(Duration::from_secs(5));
         let mandate = Mandate::build(settings.clone(), clock).await.unwrap();
         let service = Arc::clone(mandate.service());
@@ -109,12 +114,22 @@ impl World {
         let base = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(mandate.run(listener, shutdown.clone()));
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
-        Self { base, seed, database_url, db, service, settings, mint, http, skew, shutdown, _folder: folder }
+        Self { base, seed, database_url, db, service, settings, mint, http, skew, frozen, shutdown, _folder: folder }
     }
 
     /// Moves the server's clock by so many seconds; the database's clock stays.
     pub fn skew_clock(&self, seconds: i64) {
         self.skew.store(seconds * 1_000_000, Ordering::SeqCst);
+    }
+
+    /// Stops the server's clock where it is: everything that follows happens in the same microsecond.
+    pub fn freeze_clock(&self) {
+        self.frozen.store(self.now().micros(), Ordering::SeqCst);
+    }
+
+    /// Moves the stopped clock on by so many seconds.
+    pub fn move_frozen_clock(&self, seconds: i64) {
+        self.frozen.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
     }
 
     /// Does what time closes, once.
@@ -213,9 +228,12 @@ impl Drop for World {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the server's clock in tests is the system's, moved")]
-fn skewed(skew: Arc<AtomicI64>) -> Clock {
+fn skewed(skew: Arc<AtomicI64>, frozen: Arc<AtomicI64>) -> Clock {
     Clock::fixed(move || {
-        let now = Clock::system().now().micros() + skew.load(Ordering::SeqCst);
+        let now = match frozen.load(Ordering::SeqCst) {
+            RUNNING => Clock::system().now().micros() + skew.load(Ordering::SeqCst),
+            stopped => stopped,
+        };
         Timestamp::from_micros(now).unwrap()
     })
 }

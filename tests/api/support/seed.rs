@@ -79,6 +79,43 @@ impl Seed {
         }
     }
 
+    /// Plants a model whose prices of input, output, cache reads and cache writes hold from the beginning; its id.
+    pub async fn model(db: &PgPool, organization_id: Uuid, slug: &str, prices: [Option<&str>; 4]) -> Uuid {
+        let model = mandate::service::Clock::new_id();
+        sqlx::query(
+            "WITH m AS (INSERT INTO agent_directory.models VALUES
+                ($1, $2, $3, 'acme', $3, '{}', NULL, now(), now(), NULL))
+             INSERT INTO agent_directory.model_names VALUES ($1, $3, $2)",
+        )
+        .bind(organization_id)
+        .bind(model)
+        .bind(slug)
+        .execute(db)
+        .await
+        .unwrap();
+        Self::prices(db, organization_id, model, "1970-01-01T00:00:00Z", prices).await;
+        model
+    }
+
+    /// Sets the prices of a model from that instant on.
+    pub async fn prices(db: &PgPool, organization_id: Uuid, model: Uuid, from: &str, prices: [Option<&str>; 4]) {
+        sqlx::query(
+            "INSERT INTO agent_directory.model_prices VALUES
+                ($1, $2, $3::text::timestamptz, $4::text::numeric, $5::text::numeric, $6::text::numeric,
+                 $7::text::numeric)",
+        )
+        .bind(organization_id)
+        .bind(model)
+        .bind(from)
+        .bind(prices[0])
+        .bind(prices[1])
+        .bind(prices[2])
+        .bind(prices[3])
+        .execute(db)
+        .await
+        .unwrap();
+    }
+
     /// Plants another agent.
     pub async fn agent(db: &PgPool, organization_id: Uuid, slug: &str) -> AgentSeed {
         let (account_id, client_id, client_secret) = account(db, organization_id, "agent", slug).await;
