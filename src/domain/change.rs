@@ -6,6 +6,7 @@ use super::aggregate::{Aggregate, LogError};
 use super::digest::{Digest, chain};
 use super::event::{Actor, Event};
 use super::ids::{EventId, OrganizationId, RequestId, SessionId, ShortId, TaskId};
+use super::limits::PAYLOAD_BYTES_MAX;
 use super::outcome::Ending;
 use super::payload::{
     JsonText, OutcomeSet, Payload, RequestResolved, SessionClosed, StateChanged, TaskCreated, UsageReported,
@@ -154,6 +155,7 @@ impl<'a, 'c> Draft<'a, 'c> {
     ) -> Result<Self, Refusal> {
         created.short_id = short_id.to_string();
         let (event_type, payload) = Payload::TaskCreated(Box::new(created.clone())).write().ok_or_else(unwritable)?;
+        fits(&payload)?;
         let mut event = Event {
             event_id: EventId((context.new_id)()),
             seq: 1,
@@ -244,6 +246,7 @@ impl<'a, 'c> Draft<'a, 'c> {
 
     /// Writes an event that a caller composed; its seq, clock and digest are set here.
     pub fn push_event(&mut self, mut event: Event, payload: &Payload) -> Result<(), Refusal> {
+        fits(&event.payload)?;
         let task = &self.change.next.task;
         event.seq = task.facts.last_seq + 1;
         event.recorded_at = self.context.now;
@@ -371,6 +374,14 @@ impl<'a, 'c> Draft<'a, 'c> {
     pub fn finish(self) -> Decision {
         if self.change.events.is_empty() { Decision::Unchanged } else { Decision::Change(Box::new(self.change)) }
     }
+}
+
+/// Refuses a payload that is larger than the log keeps. Only what callers bring along can be.
+fn fits(payload: &str) -> Result<(), Refusal> {
+    if payload.len() <= PAYLOAD_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Refusal::PayloadTooLarge { limit: PAYLOAD_BYTES_MAX, what: String::new() })
 }
 
 fn unwritable() -> Refusal {
