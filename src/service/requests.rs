@@ -17,6 +17,7 @@ impl Service {
         located: &Located,
         session: Checked<Option<SessionId>>,
         key: Option<String>,
+        supersedes: Option<RequestId>,
         request: Checked<Box<NewRequest>>,
     ) -> Result<Answered<(Request, Task)>, ServiceError> {
         if let (Some(key), Ok(new)) = (&key, &request) {
@@ -24,14 +25,13 @@ impl Service {
                 return Ok(repeat);
             }
         }
-        let supersedes = request.as_ref().ok().and_then(|new| new.supersedes);
         let want = Want {
             session: session.clone().ok().flatten(),
             requests: supersedes.into_iter().collect(),
             ..Want::default()
         };
         let order = Order { want, ..Order::of(call, located.id) };
-        let command = Command::OpenRequest { session, request: request.clone() };
+        let command = Command::OpenRequest { session, supersedes, request };
         let change = match self.carry_out(order, &command).await {
             Ok(Done::Changed(change)) => change,
             Ok(Done::Unchanged(_)) => {
