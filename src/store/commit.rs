@@ -246,7 +246,7 @@ fn general(change: &Change, account: Option<AccountId>, session_timeout: std::ti
                 "harness_instance": session.harness_instance,
                 "generation": session.generation,
                 "request_hash": bytea(&change.body_hash()),
-                "check_at": session.opened_at.plus(session_timeout),
+                "timeout": i64::try_from(session_timeout.as_micros()).unwrap_or(i64::MAX),
             })),
         }
     }

@@ -103,14 +103,17 @@ pub(super) static CHANGE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
+/// Silence is judged by the database's clock, so a session also begins by it: neither a server whose clock was set back
+/// nor one whose clock runs ahead moves the end of a session's time.
 const SESSIONS: &str = "
 so AS (
     INSERT INTO agent_runtime.sessions (
         organization_id, task_id, id, session_key, harness_instance, generation, opened_at, heartbeat_at, request_hash,
         check_at)
-    SELECT $1, $2, s.id, s.session_key, s.harness_instance, s.generation, $4, $4, s.request_hash, s.check_at
+    SELECT $1, $2, s.id, s.session_key, s.harness_instance, s.generation, $4,
+        least($4, clock_timestamp()), s.request_hash, clock_timestamp() + s.timeout * interval '1 microsecond'
     FROM t, json_to_recordset($19::json) AS s(
-        id uuid, session_key text, harness_instance text, generation integer, request_hash bytea, check_at timestamptz)
+        id uuid, session_key text, harness_instance text, generation integer, request_hash bytea, timeout bigint)
 ), sc AS (
     UPDATE agent_runtime.sessions s SET closed_at = $4, close_reason = c.reason
     FROM t, json_to_recordset($20::json) AS c(id uuid, reason text)
