@@ -7,4 +7,13 @@
 
 mod support;
 
+mod appending;
+mod creation;
+mod duplicates;
+mod forms;
+mod idempotency;
 mod life;
+mod payloads;
+mod ranking;
+mod tenancy;
+mod triggers;
