@@ -167,6 +167,8 @@ pub enum Command {
     OpenRequest {
         /// The session that it names.
         session: Checked<Option<SessionId>>,
+        /// The request that it voids, when that can be read: its state ranks before the rest of the body.
+        supersedes: Option<RequestId>,
         /// The question.
         request: Checked<Box<NewRequest>>,
     },

@@ -18,7 +18,7 @@ use super::time::Timestamp;
 /// A batch as it was read: what the state's rules need, and the events or their faults.
 #[derive(Debug)]
 pub struct Batch {
-    /// Whether every entry says that it is a tool call.
+    /// Whether every entry says that it is a tool call, be it readable or not.
     pub only_tool_calls: bool,
     /// The ids that the harness gave.
     pub named_ids: Vec<EventId>,
@@ -40,14 +40,14 @@ pub fn read_batch(body: &mut Value<'_>, faults: &[Fault], now: Timestamp, new_id
     let is_tool_call = |item: &Value<'_>| item.get("type").and_then(Value::as_str) == Some("tool.called");
     let only_tool_calls = !items.is_empty() && items.iter().all(is_tool_call);
     let (mut events, mut named_ids) = (Vec::with_capacity(items.len()), Vec::new());
-    let mut refusal = None;
+    let (mut too_large, mut conflict, mut reserved) = (None, None, None);
     for (index, item) in items.iter().enumerate() {
         let pointer = format!("/events/{index}");
         let pointers = redacted.get(index).cloned().unwrap_or_default();
         match read_event(item, &pointer, pointers, now, new_id) {
             Ok((event, named)) => {
                 if named && named_ids.contains(&event.event_id) {
-                    refusal = refusal.or(Some(Refusal::EventIdConflict(event.event_id)));
+                    conflict = conflict.or(Some(Refusal::EventIdConflict(event.event_id)));
                 }
                 if named {
                     named_ids.push(event.event_id);
@@ -55,12 +55,17 @@ pub fn read_batch(body: &mut Value<'_>, faults: &[Fault], now: Timestamp, new_id
                 events.push(event);
             }
             Err(Refusal::Invalid(faults)) => fields.extend(faults),
-            Err(other) => refusal = refusal.or(Some(other)),
+            Err(other @ Refusal::PayloadTooLarge { .. }) => too_large = too_large.or(Some(other)),
+            Err(other) => reserved = reserved.or(Some(other)),
         }
     }
-    let events = match refusal {
-        Some(refusal) if fields.is_faultless() => Err(refusal),
-        Some(_) | None => fields.finish(events),
+    // What is too large ranks first; an id is answered before the state, and so before the rest of the body.
+    let events = match too_large.or(conflict) {
+        Some(refusal) => Err(refusal),
+        None => match reserved {
+            Some(refusal) if fields.is_faultless() => Err(refusal),
+            Some(_) | None => fields.finish(events),
+        },
     };
     Batch { only_tool_calls, named_ids, events }
 }
@@ -85,6 +90,11 @@ fn read_event(
     new_id: &mut dyn FnMut() -> Uuid,
 ) -> Result<(HarnessEvent, bool), Refusal> {
     let mut fields = Fields::new(item, pointer);
+    let payload = item.get("payload").unwrap_or(&Value::Null);
+    let text = payload.to_text();
+    if text.len() > PAYLOAD_BYTES_MAX {
+        return Err(Refusal::PayloadTooLarge { limit: PAYLOAD_BYTES_MAX, what: fields.at("payload") });
+    }
     let named = fields.id_opt::<EventId>("event_id");
     let type_name = fields.text("type", 1..=NAME_MAX);
     let event_type = match type_name.parse::<EventType>() {
@@ -111,16 +121,11 @@ fn read_event(
     if at.is_some_and(|at| at < Timestamp::EPOCH || at > latest) {
         fields.fault("at", "must lie between 1970 and five minutes from now");
     }
-    let payload = item.get("payload").unwrap_or(&Value::Null);
     if fields.member("payload").is_none() {
         fields.fault("payload", "is required");
     }
     let (phase, faults) = check_payload(event_type, payload, &fields.at("payload"));
     fields.extend(faults);
-    let text = payload.to_text();
-    if text.len() > PAYLOAD_BYTES_MAX {
-        return Err(Refusal::PayloadTooLarge { limit: PAYLOAD_BYTES_MAX, what: fields.at("payload") });
-    }
     let event = HarnessEvent {
         event_id: named.unwrap_or_else(|| EventId(new_id())),
         event_type,

@@ -36,7 +36,14 @@ impl FromRequestParts<App> for Authenticated {
         };
         let params: Vec<_> = raw.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let slug = params.iter().find(|(key, _)| key == "org").map(|(_, value)| value.clone()).unwrap_or_default();
+        // Postgres takes no text with U+0000, and nothing has it in its name.
+        if slug.contains('\0') {
+            return Err(Refusal::OrganizationForbidden.into());
+        }
         let caller = resolve(identity, slug, app.directory()).await?;
+        if params.iter().any(|(_, value)| value.contains('\0')) {
+            return Err(Problem::no_route());
+        }
         Ok(Self { caller, params })
     }
 }

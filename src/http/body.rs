@@ -3,6 +3,7 @@
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
+use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use uuid::Uuid;
@@ -11,16 +12,23 @@ use super::App;
 use crate::domain::digest::Digest;
 use crate::domain::ids::SessionId;
 use crate::domain::json::{self, Value};
-use crate::domain::limits::KEY_MAX;
+use crate::domain::limits::{KEY_MAX, PAYLOAD_BYTES_MAX};
 use crate::domain::read::{Fields, redact_members};
 use crate::domain::refusal::{Checked, Fault, Refusal};
 use crate::service::{Call, Caller};
+
+/// The header that names a call.
+const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+/// A body's own level of nesting, around what is kept.
+const BODY_LEVELS: usize = 1;
+/// The levels around the payload of an event: the body, its list, the event.
+const BATCH_LEVELS: usize = 3;
 
 /// The bytes of a body, or why there are none.
 pub struct RawBody {
     bytes: Result<Bytes, Refusal>,
     is_json: bool,
-    idempotency_key: Option<String>,
+    idempotency_key: Checked<Option<String>>,
 }
 
 impl FromRequest<App> for RawBody {
@@ -33,7 +41,7 @@ impl FromRequest<App> for RawBody {
         let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let is_json =
             essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
-        let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let key = header_key(headers);
         let read = Limited::new(request.into_body(), limit).collect().await;
         let bytes = match read {
             Ok(collected) => Ok(collected.to_bytes()),
@@ -46,6 +54,20 @@ impl FromRequest<App> for RawBody {
     }
 }
 
+/// The key of the header. One that cannot be read is a fault: ignored, it would let a repeat be done twice.
+fn header_key(headers: &HeaderMap) -> Checked<Option<String>> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.any(|other| other != value) {
+        return Err(Refusal::invalid_header(IDEMPOTENCY_KEY, "is given twice with different values"));
+    }
+    let key = std::str::from_utf8(value.as_bytes()).map(str::trim).unwrap_or_default();
+    if key.is_empty() || key.chars().count() > KEY_MAX {
+        return Err(Refusal::invalid_header(IDEMPOTENCY_KEY, format!("must have 1 to {KEY_MAX} characters of UTF-8")));
+    }
+    Ok(Some(key.to_owned()))
+}
+
 impl RawBody {
     /// The bytes, for a route whose body is no JSON.
     pub fn bytes(&self) -> Result<&Bytes, Refusal> {
@@ -54,17 +76,22 @@ impl RawBody {
 
     /// The body of a route with required members. The members named `content` are redacted.
     pub fn required(&self, content: &[&str]) -> Result<Body<'_>, Refusal> {
-        self.read(content, false)
+        self.read(content, false, BODY_LEVELS)
+    }
+
+    /// The body of a batch of events, whose payloads are redacted and measured one by one.
+    pub fn batch(&self) -> Result<Body<'_>, Refusal> {
+        self.read(&[], false, BATCH_LEVELS)
     }
 
     /// The body of a route without required members: it may be absent altogether.
     pub fn optional(&self, content: &[&str]) -> Result<Body<'_>, Refusal> {
-        self.read(content, true)
+        self.read(content, true, BODY_LEVELS)
     }
 
-    fn read(&self, content: &[&str], may_be_absent: bool) -> Result<Body<'_>, Refusal> {
+    fn read(&self, content: &[&str], may_be_absent: bool, levels: usize) -> Result<Body<'_>, Refusal> {
         let bytes = self.bytes.as_ref().map_err(Clone::clone)?;
-        let header_key = self.idempotency_key.as_deref();
+        let header_key = &self.idempotency_key;
         if bytes.is_empty() {
             if may_be_absent {
                 return Ok(Body::new(Value::Null, Vec::new(), content, header_key));
@@ -74,14 +101,34 @@ impl RawBody {
         if !self.is_json {
             return Err(Refusal::UnsupportedMediaType);
         }
-        let scanned = json::scan(bytes).map_err(|fault| Refusal::InvalidJson(fault.to_string()))?;
+        let scanned = json::scan_enveloped(bytes, levels).map_err(|fault| Refusal::InvalidJson(fault.to_string()))?;
         let faults = scanned
             .violations
             .iter()
             .map(|violation| Fault::new(violation.pointer.clone(), violation.kind.to_string()))
             .collect();
-        Ok(Body::new(scanned.value, faults, content, header_key))
+        let body = Body::new(scanned.value, faults, content, header_key);
+        check_size(&body.value, content)?;
+        Ok(body)
     }
+}
+
+/// Refuses content that no payload can hold. What still fits here is measured to the byte when its event is written.
+fn check_size(value: &Value<'_>, content: &[&str]) -> Result<(), Refusal> {
+    let (mut total, mut largest) = (0, (0, String::new()));
+    for (key, member) in value.as_object().unwrap_or_default() {
+        if content.contains(&key.as_str()) {
+            let size = member.canonical().len();
+            total += size;
+            if size > largest.0 {
+                largest = (size, format!("/{}", key.as_str()));
+            }
+        }
+    }
+    if total <= PAYLOAD_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Refusal::PayloadTooLarge { limit: PAYLOAD_BYTES_MAX, what: largest.1 })
 }
 
 /// A body as JSON, redacted, with the faults that it has as JSON.
@@ -92,11 +139,16 @@ pub struct Body<'a> {
     pub faults: Vec<Fault>,
     hash: [u8; 32],
     redacted: Vec<String>,
-    header_key: Option<&'a str>,
+    header_key: &'a Checked<Option<String>>,
 }
 
 impl<'a> Body<'a> {
-    fn new(mut value: Value<'a>, faults: Vec<Fault>, content: &[&str], header_key: Option<&'a str>) -> Self {
+    fn new(
+        mut value: Value<'a>,
+        faults: Vec<Fault>,
+        content: &[&str],
+        header_key: &'a Checked<Option<String>>,
+    ) -> Self {
         let hash = hash(&value);
         let redacted = redact_members(&mut value, content);
         Self { value, faults, hash, redacted, header_key }
@@ -129,14 +181,9 @@ impl<'a> Body<'a> {
         let mut fields = self.peek();
         let member = fields.text_opt(name, 1..=KEY_MAX);
         let member = fields.finish(member)?;
-        let header = self.header_key.map(str::to_owned);
-        if header.as_ref().is_some_and(|key| key.trim().is_empty() || key.chars().count() > KEY_MAX) {
-            let detail = format!("must have 1 to {KEY_MAX} characters");
-            return Err(Refusal::invalid_header("Idempotency-Key", detail));
-        }
-        match (header, member) {
+        match (self.header_key.clone()?, member) {
             (Some(header), Some(member)) if header != member => {
-                Err(Refusal::invalid_header("Idempotency-Key", format!("differs from /{name} in the body")))
+                Err(Refusal::invalid_header(IDEMPOTENCY_KEY, format!("differs from /{name} in the body")))
             }
             (header, member) => Ok(header.or(member)),
         }

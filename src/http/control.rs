@@ -141,10 +141,14 @@ pub async fn reply(State(app): State<App>, auth: Authenticated, body: RawBody) -
     let located = app.service().locate(&auth.caller, auth.param("task")).await?;
     auth.caller.require(Permission::Manage)?;
     let body = body.required(&["body"])?;
-    let key = body.key("idempotency_key")?;
     let mut fields = body.fields();
     let text = fields.text("body", 1..=app.settings().body_limit_bytes);
     let text = fields.finish(text);
+    let (key, text) = match body.key("idempotency_key") {
+        Ok(key) => (key, text),
+        // Told with the rest of the body, after the state was looked at.
+        Err(refusal) => (None, text.and(Err(refusal))),
+    };
     let mut fields = body.peek();
     let hold = fields.bool_opt("hold").unwrap_or_default();
     let hold = fields.finish(hold);

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 use tracing::Instrument as _;
 
 use super::App;
@@ -40,7 +40,9 @@ fn cors(app: &App) -> CorsLayer {
     } else {
         AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
     };
-    CorsLayer::new().allow_origin(allowed).allow_methods(Any).allow_headers(Any).expose_headers(Any)
+    // Named one by one, because `*` does not cover Authorization.
+    let headers = AllowHeaders::mirror_request();
+    CorsLayer::new().allow_origin(allowed).allow_methods(Any).allow_headers(headers).expose_headers(Any)
 }
 
 /// A mutating call goes on when its client hangs up: a transaction that is dropped half-way would poison its

@@ -38,6 +38,12 @@ impl Query {
         Parameters { query: self, faults: Vec::new() }
     }
 
+    /// The values of a parameter. An empty one is absent.
+    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        let pairs = self.pairs.iter().filter(move |(key, value)| key == name && !value.is_empty());
+        pairs.map(|(_, value)| value.as_str())
+    }
+
     /// Every parameter but `cursor` and `limit`, in a fixed order: what a cursor binds to.
     pub fn fingerprint(&self) -> String {
         let mut pairs: Vec<_> =
@@ -60,15 +66,18 @@ impl Query {
 
 impl<'q> Parameters<'q> {
     /// The parameter, if it is there and not empty.
-    pub fn text(&self, name: &str) -> Option<&'q str> {
-        let pair = self.query.pairs.iter().find(|(key, _)| key == name);
-        pair.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    pub fn text(&mut self, name: &'static str) -> Option<&'q str> {
+        self.all(name).first().copied()
     }
 
     /// All values of a parameter that may be repeated.
-    pub fn all(&self, name: &str) -> Vec<&'q str> {
-        let pairs = self.query.pairs.iter().filter(|(key, value)| key == name && !value.is_empty());
-        pairs.map(|(_, value)| value.as_str()).collect()
+    pub fn all(&mut self, name: &'static str) -> Vec<&'q str> {
+        let (kept, refused): (Vec<_>, Vec<_>) = self.query.values(name).partition(|value| !value.contains('\0'));
+        if !refused.is_empty() {
+            // Nothing that is kept has the character, and Postgres takes no text with it.
+            self.fault(name, "must not have the character U+0000");
+        }
+        kept
     }
 
     /// Records a fault.

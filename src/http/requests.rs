@@ -189,8 +189,9 @@ pub async fn open(State(app): State<App>, auth: Authenticated, body: RawBody) ->
     let digests = peek.digests_opt("artifact_digests", ARTIFACTS_MAX).unwrap_or_default();
     let digests = peek.finish(digests).ok();
     let asked = key.zip(digests).map(|(key, digests)| AskedKey { key, digests });
+    let supersedes = body.peek().id_opt::<RequestId>("supersedes");
     let call = body.call(&auth.caller);
-    let answered = app.service().open_request(&call, &located, body.session(), asked, request).await?;
+    let answered = app.service().open_request(&call, &located, body.session(), asked, supersedes, request).await?;
     let (request, task) = &answered.value;
     created(&RequestAnswer { request: RequestView::from(request), task: app.task_state(task) }, answered.replay)
 }
@@ -204,9 +205,9 @@ pub async fn open(State(app): State<App>, auth: Authenticated, body: RawBody) ->
     request_body = Option<Withdraw>, responses((status = 200, description = "The task's state", body = TaskState)))]
 pub async fn withdraw(State(app): State<App>, auth: Authenticated, body: RawBody) -> Answer {
     let located = app.service().locate(&auth.caller, auth.param("task")).await?;
-    auth.caller.harness_of(&located.task)?;
     let request = path_id(auth.param("request"), Refusal::RequestNotFound)?;
     app.service().require_request(&located, request).await?;
+    auth.caller.harness_of(&located.task)?;
     let body = body.optional(&[])?;
     let task = app.service().withdraw(&body.call(&auth.caller), &located, request, body.session()).await?;
     ok(&app.task_state(&task))

@@ -72,8 +72,12 @@ pub async fn open(State(app): State<App>, auth: Authenticated, body: RawBody) ->
     responses((status = 200, description = "The task's state", body = TaskState)))]
 pub async fn heartbeat(State(app): State<App>, auth: Authenticated, body: RawBody) -> Answer {
     let located = app.service().locate(&auth.caller, auth.param("task")).await?;
-    auth.caller.harness_of(&located.task)?;
     let session = path_id(auth.param("session"), Refusal::SessionNotFound)?;
+    if let Err(refusal) = auth.caller.harness_of(&located.task) {
+        // Not found ranks before the permission; the harness itself is spared the look.
+        app.service().require_session(&located, session).await?;
+        return Err(refusal.into());
+    }
     body.optional(&[])?;
     let task = app.service().heartbeat(&located, session).await?;
     ok(&app.task_state(&task))
@@ -90,9 +94,9 @@ pub async fn heartbeat(State(app): State<App>, auth: Authenticated, body: RawBod
     request_body = CloseSession, responses((status = 200, description = "The task's state", body = TaskState)))]
 pub async fn close(State(app): State<App>, auth: Authenticated, body: RawBody) -> Answer {
     let located = app.service().locate(&auth.caller, auth.param("task")).await?;
-    auth.caller.harness_of(&located.task)?;
     let session = path_id(auth.param("session"), Refusal::SessionNotFound)?;
     app.service().require_session(&located, session).await?;
+    auth.caller.harness_of(&located.task)?;
     let body = body.required(&["reason"])?;
     let mut fields = body.fields();
     let reason = fields.text("reason", 1..=REASON_MAX);

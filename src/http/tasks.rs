@@ -109,6 +109,11 @@ pub(super) fn read_ending(fields: &mut Fields<'_>, outcome: Option<Outcome>, nam
     ending
 }
 
+/// Whether a header names an origin, be it readable or not.
+fn names_origin(headers: &HeaderMap) -> bool {
+    [SCHEDULED_TASK, WEBHOOK, DELIVERY, ACCOUNTABLE].iter().any(|name| headers.contains_key(*name))
+}
+
 fn claim(headers: &HeaderMap) -> Checked<OriginClaim> {
     let read = |name: &'static str| -> Checked<Option<String>> {
         let Some(value) = headers.get(name) else { return Ok(None) };
@@ -142,17 +147,21 @@ fn claim(headers: &HeaderMap) -> Checked<OriginClaim> {
 pub async fn create(State(app): State<App>, auth: Authenticated, headers: HeaderMap, body: RawBody) -> Answer {
     let caller = &auth.caller;
     match &caller.principal {
-        Principal::Person { .. } | Principal::Agent { .. } => caller.require(Permission::Create)?,
+        Principal::Person { .. } | Principal::Agent { .. } => {
+            caller.require(Permission::Create)?;
+            if names_origin(&headers) {
+                return Err(Refusal::OriginForbidden.into());
+            }
+        }
         Principal::Trigger { .. } => {}
     }
-    let origin = claim(&headers)?;
     let body = body.required(CONTENT)?;
     let names_initial =
         ["initial_outcome", "initial_outcome_reason"].iter().any(|name| body.peek().member(name).is_some());
     let new = NewTaskCall {
         agent_slug: body.peek().text_opt("agent_slug", 1..=NAME_MAX),
-        key: body.key("idempotency_key")?,
-        origin,
+        key: body.key("idempotency_key"),
+        origin: claim(&headers),
         initial: read_initial(&body),
         names_initial,
         body: read_new_task(&body),

@@ -37,13 +37,6 @@ pub struct OriginClaim {
     pub accountable: Option<String>,
 }
 
-impl OriginClaim {
-    /// Whether nothing is claimed.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// The body of a creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTaskBody {
@@ -68,10 +61,10 @@ pub struct NewTaskBody {
 pub struct NewTaskCall {
     /// The agent's slug, when it could be read.
     pub agent_slug: Option<String>,
-    /// The key, when it could be read.
-    pub key: Option<String>,
+    /// The key.
+    pub key: Checked<Option<String>>,
     /// What a trigger's headers claim.
-    pub origin: OriginClaim,
+    pub origin: Checked<OriginClaim>,
     /// Closes the task from the start.
     pub initial: Checked<Option<Ending>>,
     /// Whether the body has the members that close it from the start.
@@ -81,7 +74,7 @@ pub struct NewTaskCall {
 }
 
 struct Requester {
-    origin: Origin,
+    origin: Checked<Origin>,
     owner: Checked<PersonId>,
     account: Option<AccountId>,
 }
@@ -91,10 +84,10 @@ impl Service {
     pub async fn create(&self, call: &Call, new: NewTaskCall) -> Result<Answered<Task>, ServiceError> {
         let requester = self.requester(call, &new).await?;
         let organization = call.caller.organization;
-        if let Some(key) = &new.key {
-            if let Some(first) = self.store.created_before(organization, &requester.origin, key).await? {
-                return Ok(Answered::repeat(first.task, first.body_hash, call.body_hash));
-            }
+        if let (Ok(Some(key)), Ok(origin)) = (&new.key, &requester.origin)
+            && let Some(first) = self.store.created_before(organization, origin, key).await?
+        {
+            return Ok(Answered::repeat(first.task, first.body_hash, call.body_hash));
         }
         let agent = match &new.agent_slug {
             Some(slug) => self.directory.agent(organization, slug.clone()).await?,
@@ -108,7 +101,7 @@ impl Service {
         let body = new.body?;
         let agent = agent.ok_or_else(|| Refusal::invalid("/agent_slug", "names no agent of the organization"))?;
         let initial = new.initial?;
-        let owner = requester.owner?;
+        let (key, origin, owner) = (new.key?, requester.origin?, requester.owner?);
         let project_slug = match body.project_id {
             None => None,
             Some(id) => Some(
@@ -133,9 +126,9 @@ impl Service {
             subject: body.subject,
             labels: body.labels,
             params: body.params,
-            origin: requester.origin,
+            origin,
             created_by_account: requester.account,
-            idempotency_key: new.key,
+            idempotency_key: key,
             owner,
             budget,
             task_timeout_seconds: agent.settings.task_timeout_seconds,
@@ -193,15 +186,18 @@ impl Service {
         match &call.caller.principal {
             Principal::Person { id, .. } => {
                 call.caller.require(Permission::Create)?;
-                if !new.origin.is_empty() || new.names_initial {
+                if new.names_initial {
                     return Err(Refusal::OriginForbidden.into());
                 }
-                Ok(Requester { origin: Origin::Human { user: id.clone() }, owner: Ok(id.clone()), account: None })
+                Ok(Requester { origin: Ok(Origin::Human { user: id.clone() }), owner: Ok(id.clone()), account: None })
             }
             Principal::Agent { .. } => Err(Refusal::PermissionDenied(Permission::Create).into()),
             Principal::Trigger { account } => {
-                let origin = trigger_origin(&new.origin)?;
-                let named = new.origin.accountable.as_deref().map(PersonId::parse);
+                let origin = new.origin.clone().and_then(|claim| trigger_origin(&claim));
+                let named = match &new.origin {
+                    Ok(claim) => claim.accountable.as_deref().map(PersonId::parse),
+                    Err(_) => None,
+                };
                 let owner = match named {
                     Some(Ok(person)) => {
                         self.member(call, person, Fault::header(ACCOUNTABLE, "names no member")).await?

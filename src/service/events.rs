@@ -3,7 +3,7 @@
 use super::caller::Located;
 use super::{Call, Done, Failed, Order, Service, ServiceError};
 use crate::domain::command::{Command, HarnessEvent};
-use crate::domain::event::Event;
+use crate::domain::event::{Event, EventType};
 use crate::domain::harness_event::Batch;
 use crate::domain::ids::{EventId, SessionId};
 use crate::domain::refusal::{Checked, Refusal};
@@ -29,16 +29,17 @@ impl Service {
         let mut events = match batch.events {
             // Too large for the log whatever the state of the task.
             Err(refusal @ Refusal::PayloadTooLarge { .. }) => return Err(refusal.into()),
+            // An id is answered before the state, but for an archived log, which has none to compare with.
+            Err(refusal @ Refusal::EventIdConflict(_)) if located.task.log_archived_at().is_none() => {
+                return Err(refusal.into());
+            }
             events => events,
         };
         let mut duplicates: Vec<EventId> = Vec::new();
+        let mut only_tool_calls = batch.only_tool_calls;
         // Two rounds suffice but for a race with a batch that shares ids; a third cannot find new ones.
         for _ in 0..3 {
-            let command = Command::Append {
-                session: session.clone(),
-                only_tool_calls: batch.only_tool_calls,
-                events: events.clone(),
-            };
+            let command = Command::Append { session: session.clone(), only_tool_calls, events: events.clone() };
             let order = Order {
                 want: crate::store::Want { session: session.clone().ok().flatten(), ..Default::default() },
                 hot: true,
@@ -64,6 +65,8 @@ impl Service {
             if rest.is_empty() {
                 return Ok(Appended { written: Vec::new(), duplicates });
             }
+            // What is left is judged by itself: a repeated turn does not keep a new tool call out.
+            only_tool_calls = rest.iter().all(|event| event.event_type == EventType::ToolCalled);
             events = Ok(rest);
         }
         Err(ServiceError::Unavailable("the same event ids are being written by another call".to_owned()))

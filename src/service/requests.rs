@@ -27,12 +27,12 @@ impl Service {
         located: &Located,
         session: Checked<Option<SessionId>>,
         asked: Option<AskedKey>,
+        supersedes: Option<RequestId>,
         request: Checked<Box<NewRequest>>,
     ) -> Result<Answered<(Request, Task)>, ServiceError> {
         if let Some(repeat) = self.asked_before(call, located, asked.as_ref()).await? {
             return Ok(repeat);
         }
-        let supersedes = request.as_ref().ok().and_then(|new| new.supersedes);
         let want = Want {
             session: session.clone().ok().flatten(),
             requests: supersedes.into_iter().collect(),
@@ -40,7 +40,7 @@ impl Service {
             ..Want::default()
         };
         let order = Order { want, ..Order::of(call, located.id) };
-        let command = Command::OpenRequest { session, request };
+        let command = Command::OpenRequest { session, supersedes, request };
         let failed = match self.carry_out(order, &command).await {
             Ok(Done::Changed(change)) => {
                 let opened = change.next().requests().iter().rfind(|request| request.is_open());

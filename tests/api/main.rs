@@ -7,22 +7,31 @@
 
 mod support;
 
+mod appending;
 mod control;
 mod corrections;
+mod creation;
+mod duplicates;
 mod expiry;
+mod forms;
 mod harness_client;
+mod idempotency;
 mod life;
 mod lists;
 mod liveness;
 mod log;
 mod money;
 mod outcome;
+mod payloads;
 mod people;
+mod ranking;
 mod redaction;
 mod reply;
 mod requests;
 mod resolutions;
 mod roles;
 mod sessions;
+mod tenancy;
 mod tokens;
+mod triggers;
 mod usage;

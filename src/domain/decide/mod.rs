@@ -79,7 +79,9 @@ impl Aggregate {
                 usage::report(self, session, report, context)
             }
 
-            (C::OpenRequest { session, request }, L::Open) => requests::open(self, session, request, context),
+            (C::OpenRequest { session, supersedes, request }, L::Open) => {
+                requests::open(self, session, supersedes, request, context)
+            }
             // The request's state ranks before that of the task.
             (C::Withdraw { request, session }, L::Open | L::Cancelling | L::Closed) => {
                 requests::withdraw(self, request, session, context)

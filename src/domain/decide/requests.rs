@@ -20,6 +20,7 @@ pub const REQUEST_TTL_MAX: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 pub(super) fn open(
     base: &Aggregate,
     session: Checked<Option<SessionId>>,
+    supersedes: Option<RequestId>,
     request: Checked<Box<NewRequest>>,
     context: &mut Context<'_>,
 ) -> Result<Decision, Refusal> {
@@ -31,8 +32,8 @@ pub(super) fn open(
     }
     let session = base.named_session(session, false)?;
     // What it supersedes is the state of a request, which ranks before the rest of the body.
-    if let Ok(NewRequest { supersedes: Some(old), .. }) = request.as_deref() {
-        let old = base.request(*old).ok_or_else(|| Refusal::invalid("/supersedes", "names no request of this task"))?;
+    if let Some(old) = supersedes {
+        let old = base.request(old).ok_or_else(|| Refusal::invalid("/supersedes", "names no request of this task"))?;
         if !old.is_open() {
             return Err(settled(old));
         }

@@ -15,14 +15,14 @@ mod write;
 use std::borrow::Cow;
 
 pub use fault::{SyntaxError, SyntaxFault, Violation, ViolationKind};
-pub use scan::{NESTING_MAX, Scanned, VIOLATION_POINTER_BYTES_MAX, VIOLATIONS_MAX, scan};
+pub use scan::{NESTING_MAX, Scanned, VIOLATION_POINTER_BYTES_MAX, VIOLATIONS_MAX, scan, scan_enveloped};
 pub use text::Text;
 
 /// One JSON value. Numbers keep their text, strings their token, objects the order of their keys.
 ///
 /// Equality is equality of what was sent (white space apart); compare [`Value::canonical`] where the order of keys and
-/// the spelling of strings must not matter. A tree that [`scan`] made is at most [`NESTING_MAX`] deep, which is what
-/// lets its methods recurse.
+/// the spelling of strings must not matter. A tree that [`scan`] made is at most [`NESTING_MAX`] deep (and the
+/// levels of its envelope), which is what lets its methods recurse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value<'a> {
     /// `null`.

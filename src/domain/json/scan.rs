@@ -7,7 +7,7 @@ use std::fmt::Write;
 use super::fault::{SyntaxError, SyntaxFault, Violation, ViolationKind};
 use super::{Text, Value, escape_pointer_token};
 
-/// How many arrays and objects may stand within each other.
+/// How many arrays and objects of what is kept may stand within each other.
 pub const NESTING_MAX: usize = 128;
 /// How many violations are listed; the scan goes on without listing more.
 pub const VIOLATIONS_MAX: usize = 100;
@@ -29,7 +29,15 @@ pub struct Scanned<'a> {
 
 /// Reads one JSON document. White space may surround it, nothing else.
 pub fn scan(bytes: &[u8]) -> Result<Scanned<'_>, SyntaxError> {
-    let mut scanner = Scanner { bytes, at: 0, open: Vec::new(), deep: Vec::new(), listed: Listed::default() };
+    scan_enveloped(bytes, 0)
+}
+
+/// Reads one JSON document that carries what is kept inside `levels` arrays and objects of its own, which do not count
+/// as nesting.
+pub fn scan_enveloped(bytes: &[u8], levels: usize) -> Result<Scanned<'_>, SyntaxError> {
+    let nesting_max = NESTING_MAX + levels;
+    let mut scanner =
+        Scanner { bytes, at: 0, nesting_max, open: Vec::new(), deep: Vec::new(), listed: Listed::default() };
     match scanner.document() {
         Ok(value) => Ok(Scanned { value, violations: scanner.listed.violations }),
         Err(Fault { at, fault }) => Err(SyntaxError::new(bytes, at, fault)),
@@ -72,7 +80,9 @@ pub(super) struct Scanner<'a> {
     pub(super) bytes: &'a [u8],
     /// The next byte.
     pub(super) at: usize,
-    /// From the outermost to the innermost, at most [`NESTING_MAX`].
+    /// How deep the tree may become: [`NESTING_MAX`] and the levels of the envelope.
+    nesting_max: usize,
+    /// From the outermost to the innermost, at most `nesting_max`.
     open: Vec<Open<'a>>,
     /// What is open below that: read for its syntax only, one byte a level.
     deep: Vec<Container>,
@@ -154,7 +164,7 @@ impl<'a> Scanner<'a> {
 
     fn open(&mut self, container: Container) {
         self.at += 1;
-        if self.open.len() < NESTING_MAX {
+        if self.open.len() < self.nesting_max {
             self.open.push(match container {
                 Container::Array => Open::Array(Vec::new()),
                 Container::Object => Open::Object { members: Vec::new(), seen: None, key: None },
@@ -288,7 +298,7 @@ impl<'a> Scanner<'a> {
         for kind in kinds {
             let full = self.listed.violations.len() >= VIOLATIONS_MAX
                 || self.listed.pointer_bytes >= VIOLATION_POINTER_BYTES_MAX;
-            // What is below NESTING_MAX has no place of its own in the tree.
+            // What is below the limit has no place of its own in the tree.
             if full || !self.deep.is_empty() {
                 return;
             }

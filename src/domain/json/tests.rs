@@ -66,6 +66,11 @@ fn nesting_ends_at_the_limit() {
     for depth in [NESTING_MAX + 1, NESTING_MAX + 2, 100_000] {
         assert_eq!(violations(nested(depth).as_bytes()), one(&place, ViolationKind::TooDeep), "{depth}");
     }
+    let within = |levels: usize, depth: usize| {
+        let scanned = scan_enveloped(nested(depth).as_bytes(), levels).map(|scanned| scanned.violations.len());
+        scanned.unwrap()
+    };
+    assert_eq!((within(3, NESTING_MAX + 3), within(3, NESTING_MAX + 4)), (0, 1));
     let objects = format!("{}[1,{{\"b\":\"\\u0000\"}}]{}", "{\"a\":".repeat(NESTING_MAX), "}".repeat(NESTING_MAX));
     let scanned = scan(objects.as_bytes()).unwrap();
     assert_eq!(scanned.violations.len(), 1);

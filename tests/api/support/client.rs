@@ -108,6 +108,11 @@ impl Client {
         self.pages(path).await.concat()
     }
 
+    /// Appends events without naming a session.
+    pub async fn append(&self, task: &str, events: Value) -> Reply {
+        self.post(&format!("/agent-tasks/{task}/events"), &json!({"events": events})).await
+    }
+
     /// Opens a session and answers its id.
     pub async fn open_session(&self, task: &str, key: &str) -> String {
         let reply = self.post(&format!("/agent-tasks/{task}/sessions"), &json!({"session_key": key})).await;
@@ -181,6 +186,21 @@ impl Reply {
     pub fn refused(&self, status: u16, code: &str) -> &Value {
         assert_eq!((self.status, self.body["code"].as_str()), (status, Some(code)), "{}", self.text);
         &self.body
+    }
+
+    /// The places that a refusal names: pointers into the body, headers, parameters of the query.
+    pub fn places(&self) -> Vec<&str> {
+        let errors = self.body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let place =
+            |error: &'_ Value| ["pointer", "header", "parameter"].into_iter().find(|name| !error[name].is_null());
+        errors.iter().map(|error| error[place(error).unwrap()].as_str().unwrap()).collect()
+    }
+
+    /// A refusal of the body, at exactly these places.
+    #[track_caller]
+    pub fn invalid_at(&self, places: &[&str]) {
+        self.refused(422, "invalid_body");
+        assert_eq!(self.places(), places, "{}", self.text);
     }
 
     /// Whether it is marked as a repeat.

@@ -176,6 +176,27 @@ impl World {
         self.bearer(answer["access_token"].as_str().unwrap())
     }
 
+    /// The seeded trigger.
+    pub async fn trigger(&self) -> Client {
+        self.account(&self.seed.trigger_client_id, &self.seed.trigger_client_secret).await
+    }
+
+    /// Everything that the runtime keeps, in one text: equal before and after a call exactly when it wrote nothing.
+    pub async fn footprint(&self) -> String {
+        let tables = "tasks sessions events requests budget_ledger task_id_sequences task_dependencies task_projects";
+        let mut footprint = String::new();
+        for table in tables.split(' ') {
+            let rows = format!(
+                "SELECT '{table}: ' || count(*) || ' ' || coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '')
+                 FROM agent_runtime.{table} t"
+            );
+            let row: String = sqlx::query_scalar(sqlx::AssertSqlSafe(rows)).fetch_one(&self.db).await.unwrap();
+            footprint.push_str(&row);
+            footprint.push('\n');
+        }
+        footprint
+    }
+
     /// The server's clock.
     pub fn now(&self) -> Timestamp {
         self.service.clock().now()

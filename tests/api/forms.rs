@@ -1,0 +1,210 @@
+//! The form of calls and answers: bad bodies, methods and routes, request ids, CORS.
+
+use reqwest::Method;
+use reqwest::header::{ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_ORIGIN};
+use serde_json::json;
+
+use crate::support::{Client, Reply, World};
+
+async fn with_type(client: &Client, path: &str, media_type: Option<&str>, body: &'static str) -> Reply {
+    let mut request = client.request(Method::POST, path).body(body);
+    if let Some(media_type) = media_type {
+        request = request.header("content-type", media_type);
+    }
+    client.send(request).await
+}
+
+/// A body that creates a task.
+const FINE: &str = r#"{"agent_slug":"reviewer","title":"t","description":""}"#;
+
+#[tokio::test]
+async fn a_body_that_is_no_json_is_refused() {
+    let world = World::new().await;
+    let (ada, agent) = (world.person("ada"), world.agent().await);
+    let task = world.task().await;
+    let before = world.footprint().await;
+    let bad = ["{", "{}x", "{'a':1}", "[1,]", "nul", "01", "{\"a\":1,}", " ", "\u{feff}{}", "\"a\nb\"", "{\"a\":NaN}"];
+    for text in bad {
+        ada.post_raw("/agent-tasks/", text).await.refused(400, "invalid_json");
+        agent.post_raw(&format!("/agent-tasks/{task}/events"), text).await.refused(400, "invalid_json");
+        ada.post_raw(&format!("/agent-tasks/{task}/pause"), text).await.refused(400, "invalid_json");
+    }
+    // Where a member is required the body is, too.
+    let (people, harness) = (["reassign", "reply"], ["sessions", "events", "usage", "requests", "outcome"]);
+    for (caller, routes) in [(&ada, people.as_slice()), (&agent, &harness)] {
+        for route in routes {
+            let path = format!("/agent-tasks/{task}/{route}");
+            caller.post_nothing(&path).await.refused(400, "invalid_json");
+            caller.post_raw(&path, "").await.refused(400, "invalid_json");
+        }
+    }
+    ada.post_nothing("/agent-tasks/").await.refused(400, "invalid_json");
+    assert_eq!(world.footprint().await, before);
+}
+
+#[tokio::test]
+async fn a_body_is_application_json() {
+    let world = World::new().await;
+    let ada = world.person("ada");
+    let before = world.footprint().await;
+    for media_type in [None, Some("text/plain"), Some("application/x-www-form-urlencoded"), Some("text/json"), Some("")]
+    {
+        let reply = with_type(&ada, "/agent-tasks/", media_type, FINE).await;
+        reply.refused(415, "unsupported_media_type");
+    }
+    assert_eq!(world.footprint().await, before);
+    for media_type in
+        ["application/json", "application/json; charset=utf-8", "Application/JSON", "application/vnd.acme+json"]
+    {
+        with_type(&ada, "/agent-tasks/", Some(media_type), FINE).await.expect(201);
+    }
+    // A call without a body needs no type, and is not hurt by one.
+    ada.post_nothing("/agent-tasks/T-1/pause").await.expect(200);
+    with_type(&ada, "/agent-tasks/T-1/resume", Some("text/plain"), "").await.expect(200);
+    with_type(&ada, "/agent-tasks/T-1/cancel", Some("application/json"), "null").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_and_the_answer_arrives() {
+    let world = World::with(|settings| settings.server.body_limit_bytes = 65_536).await;
+    let ada = world.person("ada");
+    let fits = |bytes: usize| format!("{FINE}{}", " ".repeat(bytes - FINE.len()));
+    ada.post_raw("/agent-tasks/", fits(65_536)).await.expect(201);
+    let before = world.footprint().await;
+    for bytes in [65_537, 100_000, 20_000_000] {
+        let reply = ada.post_raw("/agent-tasks/", fits(bytes)).await;
+        assert_eq!(reply.refused(413, "payload_too_large")["limit"], 65_536, "{bytes}");
+    }
+    assert_eq!(world.footprint().await, before);
+}
+
+#[tokio::test]
+async fn an_id_that_is_none_answers_like_one_that_does_not_exist() {
+    let world = World::new().await;
+    let (ada, agent) = (world.person("ada"), world.agent().await);
+    let task = world.task().await;
+    let before = world.footprint().await;
+    for name in ["T-99", "T-0", "T-01", "T--1", "T-", "1", "T-9223372036854775808", "x", "T-1%2F"] {
+        ada.get(&format!("/agent-tasks/{name}")).await.refused(404, "task_not_found");
+    }
+    for id in ["01890a5d-ac96-774b-bcce-b302099a8057", "s1", "T-1"] {
+        let session = format!("/agent-tasks/{task}/sessions/{id}");
+        agent.post_nothing(&format!("{session}/heartbeat")).await.refused(404, "session_not_found");
+        agent.post(&format!("{session}/close"), &json!({"reason": "r"})).await.refused(404, "session_not_found");
+        let request = format!("/agent-tasks/{task}/requests/{id}");
+        agent.post_nothing(&format!("{request}/withdraw")).await.refused(404, "request_not_found");
+        let resolve = json!({"status": "answered", "answer": "a"});
+        ada.post(&format!("{request}/resolve"), &resolve).await.refused(404, "request_not_found");
+    }
+    let usage = json!({"idempotency_key": "u", "model_id": "m", "corrects": "x", "session_id": 7});
+    let reply = agent.post(&format!("/agent-tasks/{task}/usage"), &usage).await;
+    // The session ranks before the rest of the body.
+    reply.invalid_at(&["/session_id"]);
+    ada.get("/agent-tasks/?agent_id=x&project_id=y").await.invalid_at(&["agent_id", "project_id"]);
+    assert_eq!(world.footprint().await, before);
+}
+
+#[tokio::test]
+async fn an_unknown_route_is_a_problem_whoever_asks() {
+    let world = World::new().await;
+    for client in [world.anyone(), world.person("ada")] {
+        for path in ["//", "//nothing/here", "/nothing", "/agent-tasks/T-1/nothing", "//organizations"] {
+            client.get(path).await.refused(404, "not_found");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_method_names_the_right_ones() {
+    let world = World::new().await;
+    let ada = world.person("ada");
+    let task = world.task().await;
+    let routes = [
+        (Method::DELETE, "/agent-tasks/".to_owned(), vec!["GET", "HEAD", "POST"]),
+        (Method::PUT, format!("/agent-tasks/{task}"), vec!["GET", "HEAD"]),
+        (Method::GET, format!("/agent-tasks/{task}/pause"), vec!["POST"]),
+        (Method::PATCH, format!("/agent-tasks/{task}/events"), vec!["GET", "HEAD", "POST"]),
+        (Method::POST, "//healthz".to_owned(), vec!["GET", "HEAD"]),
+        (Method::GET, "//auth/token".to_owned(), vec!["POST"]),
+    ];
+    for (method, path, allowed) in routes {
+        let reply = ada.send(ada.request(method, &path)).await;
+        reply.refused(405, "method_not_allowed");
+        let mut allow: Vec<_> = reply.header("allow").unwrap().split(',').map(str::trim).collect();
+        allow.sort_unstable();
+        assert_eq!(allow, allowed, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn head_answers_like_get_without_the_body() {
+    let world = World::new().await;
+    let (ada, task) = (world.person("ada"), world.task().await);
+    for (path, status) in [(format!("/agent-tasks/{task}"), 200), ("/agent-tasks/T-99".to_owned(), 404)] {
+        let head = ada.request(Method::HEAD, &path).send().await.unwrap();
+        let get = ada.get(&path).await;
+        assert_eq!((head.status().as_u16(), get.status), (status, status));
+        assert_eq!(head.headers()["content-type"].to_str().unwrap(), get.header("content-type").unwrap());
+        assert!(head.headers().contains_key("x-request-id"));
+        assert_eq!(head.bytes().await.unwrap().len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_request_id_is_echoed_or_made() {
+    let world = World::new().await;
+    let ada = world.person("ada");
+    let ask = |path: &'static str, id: Vec<u8>| {
+        let ada = ada.clone();
+        async move {
+            let id = reqwest::header::HeaderValue::from_bytes(&id).unwrap();
+            ada.send(ada.request(Method::GET, path).header("x-request-id", id)).await
+        }
+    };
+    for id in ["a", "req-1/2:3", &"x".repeat(128)] {
+        for path in ["/agent-tasks/", "/agent-tasks/T-99", "/nothing"] {
+            assert_eq!(ask(path, id.into()).await.header("x-request-id"), Some(id));
+        }
+    }
+    let mut made = Vec::new();
+    for id in [b"".to_vec(), b"two words".to_vec(), vec![b'x'; 129], "é".as_bytes().to_vec()] {
+        let reply = ask("/agent-tasks/T-99", id).await;
+        made.push(uuid::Uuid::parse_str(reply.header("x-request-id").unwrap()).unwrap());
+    }
+    made.dedup();
+    assert_eq!(made.len(), 4);
+}
+
+#[tokio::test]
+async fn web_pages_of_the_configured_origins_may_call() {
+    let origin = "https://app.example.com";
+    let world = World::with(|settings| settings.server.cors_origins = vec![origin.to_owned()]).await;
+    let ada = world.person("ada");
+    let preflight = |from: &'static str| {
+        ada.request(Method::OPTIONS, "/agent-tasks/")
+            .header("origin", from)
+            .header("access-control-request-method", "POST")
+            .header("access-control-request-headers", "authorization,content-type,idempotency-key")
+            .send()
+    };
+    let allowed = preflight(origin).await.unwrap();
+    assert_eq!(allowed.status(), 200);
+    assert_eq!(allowed.headers()[ACCESS_CONTROL_ALLOW_ORIGIN], origin);
+    // `*` would not cover Authorization.
+    let headers = allowed.headers()[ACCESS_CONTROL_ALLOW_HEADERS].to_str().unwrap().to_lowercase();
+    for name in ["authorization", "content-type", "idempotency-key"] {
+        assert!(headers.split(',').any(|known| known.trim() == name), "{name} is not in {headers}");
+    }
+    assert!(allowed.headers().contains_key("access-control-allow-methods"));
+    let foreign = preflight("https://evil.example.com").await.unwrap();
+    assert_eq!(foreign.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN), None);
+    // Refusals carry it too, or the page could not read why.
+    for path in ["/agent-tasks/", "/agent-tasks/T-99", "/nothing"] {
+        let reply = ada.send(ada.request(Method::GET, path).header("origin", origin)).await;
+        assert_eq!(reply.header("access-control-allow-origin"), Some(origin), "{path}");
+        assert_eq!(reply.header("access-control-expose-headers"), Some("*"), "{path}");
+    }
+    let closed = World::new().await;
+    let reply = closed.anyone().send(closed.anyone().request(Method::GET, "//healthz").header("origin", origin)).await;
+    assert_eq!(reply.header("access-control-allow-origin"), None);
+}
