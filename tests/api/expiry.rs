@@ -50,7 +50,7 @@ async fn what_has_expired_by_the_databases_clock_cannot_be_resolved() {
         world.skew_clock(0);
         let (agent, task) = (world.agent().await, world.task().await);
         agent.open_session(&task, "s1").await;
-        let id = ask(&agent, &task, "approval", ahead(&world, 1_000)).await;
+        let id = ask(&agent, &task, "approval", ahead(&world, 2_000)).await;
         let free = ask(&agent, &task, "feedback", ahead(&world, 86_400_000)).await;
         overdue(&world, &task, &id).await;
         world.skew_clock(hours * 3_600);
@@ -118,7 +118,7 @@ async fn a_read_shows_the_expiry_and_writes_nothing() {
     let (agent, ada) = (world.agent().await, world.person("ada"));
     let task = world.task().await;
     let body = json!({"kind": "feedback", "title": "?", "request_key": "k",
-        "expires_at": ahead(&world, 1_000).to_string()});
+        "expires_at": ahead(&world, 3_000).to_string()});
     let asked = agent.on(&task, "requests", body.clone()).await;
     let id = asked.expect(201)["request"]["id"].as_str().unwrap().to_owned();
     let still = world.still(&task).await;
@@ -177,8 +177,9 @@ async fn several_that_are_due_at_once_expire_together_and_the_first_names_the_re
     let world = World::new().await;
     let agent = world.agent().await;
     let task = world.task().await;
-    let second = ask(&agent, &task, "approval", ahead(&world, 1_500)).await;
-    let first = ask(&agent, &task, "feedback", ahead(&world, 1_000)).await;
+    let (later, sooner) = (ahead(&world, 4_000), ahead(&world, 3_500));
+    let second = ask(&agent, &task, "approval", later).await;
+    let first = ask(&agent, &task, "feedback", sooner).await;
     let open = ask(&agent, &task, "approval", ahead(&world, 600_000)).await;
     overdue(&world, &task, &second).await;
     let before = world.last_seq(&task).await;
@@ -198,11 +199,10 @@ async fn many_servers_side_by_side_expire_each_request_once() {
     let world = World::new().await;
     let others = [World::beside(&world).await, World::beside(&world).await];
     let agent = world.agent().await;
-    let at = ahead(&world, 2_000);
     let mut tasks = Vec::new();
     for _ in 0..30 {
         let task = world.task().await;
-        let id = ask(&agent, &task, "feedback", at).await;
+        let id = ask(&agent, &task, "feedback", ahead(&world, 2_000)).await;
         tasks.push((task, id));
     }
     overdue(&world, &tasks[29].0, &tasks[29].1).await;
@@ -222,7 +222,7 @@ async fn the_time_of_a_request_runs_on_under_pause_and_cancel() {
     let mut tasks = Vec::new();
     for verb in ["pause", "cancel"] {
         let (task, _) = world.working(&agent).await;
-        let id = ask(&agent, &task, "approval", ahead(&world, 1_000)).await;
+        let id = ask(&agent, &task, "approval", ahead(&world, 2_000)).await;
         ada.on(&task, verb, json!({})).await.expect(200);
         tasks.push((task, id));
     }
@@ -247,13 +247,6 @@ async fn an_approval_at_the_last_moment_counts_or_does_not() {
     let world = World::new().await;
     let beside = World::beside(&world).await;
     let (agent, ada) = (world.agent().await, world.person("ada"));
-    let at = ahead(&world, 2_500);
-    let mut tasks = Vec::new();
-    for _ in 0..40 {
-        let task = world.task().await;
-        let id = ask(&agent, &task, "approval", at).await;
-        tasks.push((task, id));
-    }
     let over = AtomicBool::new(false);
     let steps = async {
         while !over.load(Ordering::SeqCst) {
@@ -262,23 +255,30 @@ async fn an_approval_at_the_last_moment_counts_or_does_not() {
         }
     };
     let approvals = async {
-        let (world, ada) = (&world, &ada);
-        let calls = tasks.iter().zip(0_i64..).map(|(case, n)| async move {
-            let (task, id) = case;
-            // From well before the moment to well after it.
-            let start = Timestamp::from_micros(at.micros() + (n - 28) * 20_000).unwrap();
-            eventually("its moment comes", || async { world.now() >= start }).await;
-            approve(ada, task, id).await
+        let (world, agent, ada) = (&world, &agent, &ada);
+        let cases = (0..20_i64).map(|n| async move {
+            let task = world.task().await;
+            let at = ahead(world, 4_000);
+            let id = ask(agent, &task, "approval", at).await;
+            // The first at once, the last when it is over, the others around the moment itself.
+            if n == 19 {
+                overdue(world, &task, &id).await;
+            } else if n > 0 {
+                let start = Timestamp::from_micros(at.micros() + (n - 14) * 20_000).unwrap();
+                eventually("its moment comes", || async { world.now() >= start }).await;
+            }
+            let reply = approve(ada, &task, &id).await;
+            (task, reply)
         });
-        let replies = futures::future::join_all(calls).await;
+        let cases = futures::future::join_all(cases).await;
         over.store(true, Ordering::SeqCst);
-        replies
+        cases
     };
-    let ((), replies) = tokio::join!(steps, approvals);
+    let ((), cases) = tokio::join!(steps, approvals);
     world.step().await;
     let (mut approved, mut expired) = (0, 0);
-    for ((task, _), reply) in tasks.iter().zip(replies) {
-        let told = world.since(task, 3).await;
+    for (task, reply) in cases {
+        let told = world.since(&task, 3).await;
         if reply.status == 201 {
             assert_eq!(names(&told), ["request.resolved", "state.changed"]);
             approved += 1;

@@ -14,9 +14,8 @@ fn approval(digests: &[char]) -> Value {
 }
 
 fn with(mut body: Value, more: Value) -> Value {
-    for (key, value) in more.as_object().unwrap() {
-        body[key] = value.clone();
-    }
+    let Value::Object(more) = more else { panic!("{more} is no object") };
+    body.as_object_mut().unwrap().extend(more);
     body
 }
 
@@ -40,7 +39,7 @@ async fn a_request_blocks_its_task_and_carries_every_field() {
         json!({"digest": digest('a'), "name": "diff", "media_type": "text/x-diff", "size": 12, "preview": "+1"});
     let body = json!({"kind": "approval", "title": "Merge?", "why": "Green.", "artifacts": [artifact],
         "artifact_digests": [digest('b'), digest('a')], "session_id": session, "request_key": "k",
-        "expires_at": world.now().plus(std::time::Duration::from_secs(600)).to_string()});
+        "expires_at": world.now().plus(std::time::Duration::from_mins(10)).to_string()});
     let asked = agent.on(&task, "requests", body.clone()).await;
     let mut shown = asked.expect(201)["request"].clone();
     let id = shown["id"].clone();

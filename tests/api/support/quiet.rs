@@ -44,7 +44,7 @@ impl World {
             let payload = &change["payload"];
             assert_eq!(payload["from"], status, "{change}");
             assert_ne!(payload["from"], payload["to"], "{change}");
-            status = payload["to"].as_str().unwrap().to_owned();
+            payload["to"].as_str().unwrap().clone_into(&mut status);
         }
         assert_eq!(row["status"], status);
         let endings: Vec<_> = log.iter().filter(|event| event["type"] == "outcome.set").collect();
