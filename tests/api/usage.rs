@@ -272,7 +272,7 @@ async fn the_ledger_is_told_in_the_order_of_the_log_even_when_the_clock_goes_bac
 
 #[tokio::test(flavor = "multi_thread")]
 async fn totals_that_could_not_be_kept_exactly_are_refused() {
-    let world = World::new().await;
+    let world = World::with(|settings| settings.auth.directory_cache_seconds = 10).await;
     let agent = world.agent().await;
     let dear = Some("1000000");
     Seed::model(&world.db, world.seed.organization_id, "dear", [dear; 4]).await;
