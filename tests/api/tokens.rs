@@ -228,7 +228,7 @@ async fn the_published_keys_verify_a_token() {
     let kid = decode_header(agent.token()).unwrap().kid.unwrap();
     let key = DecodingKey::from_jwk(keys.find(&kid).unwrap()).unwrap();
     let mut validation = Validation::new(Algorithm::EdDSA);
-    validation.set_audience(&[world.settings.auth.audience.clone()]);
+    validation.set_audience(std::slice::from_ref(&world.settings.auth.audience));
     validation.set_issuer(&["mandate"]);
     let claims = decode::<Value>(agent.token(), &key, &validation).unwrap().claims;
     assert_eq!(claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap(), 900);
