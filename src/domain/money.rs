@@ -228,6 +228,19 @@ pub struct Prices {
     pub cache_write_cost_per_million: Option<Price>,
 }
 
+impl Prices {
+    /// Price by price its own, or that of `other` where it has none.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            input_cost_per_million: self.input_cost_per_million.or(other.input_cost_per_million),
+            output_cost_per_million: self.output_cost_per_million.or(other.output_cost_per_million),
+            cache_read_cost_per_million: self.cache_read_cost_per_million.or(other.cache_read_cost_per_million),
+            cache_write_cost_per_million: self.cache_write_cost_per_million.or(other.cache_write_cost_per_million),
+        }
+    }
+}
+
 /// The four disjoint counts of a report: `tokens_in` is uncached input only. In a ledger row they may be
 /// negative, because a correction is a signed difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]

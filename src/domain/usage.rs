@@ -49,6 +49,8 @@ pub struct PricedModel {
 /// A report or a correction, priced: what becomes a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Priced {
+    /// The directory's model whose prices they are.
+    pub model_ref: Option<ModelId>,
     /// The counts to add to the totals.
     pub tokens: TokenCounts,
     /// The prices used.
@@ -74,6 +76,7 @@ pub fn price(counts: Option<TokenCounts>, model: Option<&PricedModel>) -> Result
         (None, _) | (_, None) => None,
     };
     Ok(Priced {
+        model_ref: model.map(|model| model.id),
         tokens,
         prices,
         cost,
@@ -84,7 +87,9 @@ pub fn price(counts: Option<TokenCounts>, model: Option<&PricedModel>) -> Result
 }
 
 /// Prices a correction: the signed difference between the full right `counts` and what the original and its earlier
-/// corrections (`chain`, oldest first) recorded, at the prices of the chain, or at those of `current` if it had none.
+/// corrections (`chain`, oldest first) recorded. Each count has the price that the chain used for it, or that of
+/// `current` if the chain had none: what could not be priced once becomes certain when its price is known. The model
+/// of a chain that has a cost stays, even if its name leads elsewhere by now.
 pub fn price_correction(
     counts: TokenCounts,
     chain: &[LedgerRow],
@@ -99,15 +104,19 @@ pub fn price_correction(
         unmeasured += row.unmeasured_delta;
         unpriced += row.unpriced_delta;
     }
-    let settled = chain.iter().find(|row| row.cost.is_some()).map(|row| row.prices);
-    let prices = settled.or_else(|| current.map(|model| model.prices));
-    let full = match prices {
-        Some(prices) => cost(counts, &prices)?,
+    let settled = chain.iter().find(|row| row.cost.is_some());
+    let model_ref = settled.map_or(current.map(|model| model.id), |row| row.model_ref);
+    let used = chain.iter().filter(|row| row.model_ref == model_ref).map(|row| row.prices);
+    let today = current.filter(|model| Some(model.id) == model_ref).map(|model| model.prices);
+    let prices = used.chain(today).reduce(Prices::or).unwrap_or_default();
+    let full = match model_ref {
+        Some(_) => cost(counts, &prices)?,
         None => None,
     };
     Ok(Priced {
+        model_ref,
         tokens: counts.checked_sub(recorded).ok_or(MoneyError::TooLarge)?,
-        prices: prices.unwrap_or_default(),
+        prices,
         cost: full.map(|full| full.checked_sub(paid)).transpose()?,
         measured: true,
         unmeasured_delta: -unmeasured,

@@ -130,6 +130,61 @@ async fn a_correction_of_an_unmeasured_report_measures_it() {
 }
 
 #[tokio::test]
+async fn a_price_that_the_original_lacked_is_todays_and_the_others_are_the_originals() {
+    let world = World::new().await;
+    let agent = world.agent().await;
+    let organization = world.seed.organization_id;
+    let model = Seed::model(&world.db, organization, "partly", [Some("2"), None, None, None]).await;
+    let task = world.task().await;
+    let body = |key: &str, corrects: &Value, cached: i64| {
+        json!({"idempotency_key": key, "model_id": "partly", "tokens_in": 1_000_000, "cache_read_tokens": cached,
+            "corrects": corrects})
+    };
+    let priced = report(&agent, &task, &body("priced", &Value::Null, 0)).await.expect(201)["id"].clone();
+    let unpriced = report(&agent, &task, &body("unpriced", &Value::Null, 1_000_000)).await.expect(201)["id"].clone();
+    let more = report(&agent, &task, &body("c1", &priced, 1_000_000)).await;
+    assert_eq!((&more.expect(201)["cost"], &more.body["cache_read_tokens"]), (&Value::Null, &json!(1_000_000)));
+    let read = task_row(&world, &task).await;
+    assert_eq!((&read["cost_total"], &read["unpriced_reports"]), (&json!("2"), &json!(2)));
+
+    let from = world.now().to_string();
+    Seed::prices(&world.db, organization, model, &from, [Some("20"), None, Some("0.5"), None]).await;
+    for (key, original, cost) in [("c2", &priced, "0.5"), ("c3", &unpriced, "2.5")] {
+        let fixed = report(&agent, &task, &body(key, original, 1_000_000)).await;
+        assert_eq!((&fixed.expect(201)["cost"], &fixed.body["tokens_in"]), (&json!(cost), &json!(0)), "{key}");
+        assert_eq!(fixed.body["input_cost_per_million"], "2", "{key}");
+        assert_eq!(fixed.body["cache_read_cost_per_million"], "0.5", "{key}");
+    }
+    let read = task_row(&world, &task).await;
+    assert_eq!((&read["unpriced_reports"], &read["budget_certain"]), (&json!(0), &json!(true)));
+    assert_totals(&world.person("ada"), &task).await;
+}
+
+#[tokio::test]
+async fn a_report_is_corrected_by_the_name_that_it_used_wherever_that_leads_by_now() {
+    let world = World::new().await;
+    let agent = world.agent().await;
+    let next = Seed::model(&world.db, world.seed.organization_id, "next", [Some("100"); 4]).await;
+    let task = world.task().await;
+    let body = |key: &str, corrects: &Value, tokens_in: i64| json!({"idempotency_key": key, "model_id": "sonnet-latest", "tokens_in": tokens_in, "corrects": corrects});
+    let original = report(&agent, &task, &body("u", &Value::Null, 4)).await.expect(201)["id"].clone();
+    let moved = "UPDATE agent_directory.model_names SET model_id = $1 WHERE name = 'sonnet-latest'";
+    sqlx::query(moved).bind(next).execute(&world.db).await.unwrap();
+    let fixed = report(&agent, &task, &body("c1", &original, 8)).await;
+    assert_eq!(
+        (&fixed.expect(201)["cost"], &fixed.body["input_cost_per_million"]),
+        (&json!("0.000005"), &json!("1.25"))
+    );
+    sqlx::query("UPDATE agent_directory.models SET deleted_at = now()").execute(&world.db).await.unwrap();
+    let fixed = report(&agent, &task, &body("c2", &original, 4)).await;
+    assert_eq!(fixed.expect(201)["cost"], "-0.000005");
+    assert_eq!(report(&agent, &task, &body("new", &Value::Null, 4)).await.expect(201)["cost"], Value::Null);
+    let by_slug = json!({"idempotency_key": "x", "model_id": "next", "tokens_in": 1, "corrects": original});
+    report(&agent, &task, &by_slug).await.refused(422, "invalid_body");
+    assert_totals(&world.person("ada"), &task).await;
+}
+
+#[tokio::test]
 async fn what_cannot_be_corrected_is_refused_and_writes_nothing() {
     let world = World::new().await;
     let agent = world.agent().await;

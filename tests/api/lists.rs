@@ -272,8 +272,8 @@ async fn the_inbox_tells_each_request_with_its_task_and_counts_who_waits() {
     assert_eq!(&inbox[1]["task"], read.expect(200), "the whole task");
     assert_eq!(vera.pages("/requests?limit=2").await.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(ids(&vera.all("/requests?limit=1").await), ids(&inbox));
-    assert_eq!(ids(&vera.all("/requests?kind=approval").await), [two.clone()]);
-    assert_eq!(ids(&vera.all(&format!("/requests?agent_id={}", other.id)).await), [two.clone()]);
+    assert_eq!(ids(&vera.all("/requests?kind=approval").await), std::slice::from_ref(&two));
+    assert_eq!(ids(&vera.all(&format!("/requests?agent_id={}", other.id)).await), std::slice::from_ref(&two));
     assert_eq!(ids(&vera.all("/requests?status=answered").await), Vec::<String>::new());
     let path = format!("/agent-tasks/{first}/requests/{one}/resolve");
     ada.post(&path, &json!({"status": "answered", "choice": "yes"})).await.expect(201);

@@ -1,7 +1,5 @@
 //! Money: exact to the last digit, never rounded, and one close at the first crossing.
 
-use std::sync::Arc;
-
 use futures::future::join_all;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
@@ -213,7 +211,7 @@ async fn a_report_that_cannot_be_priced_is_recorded_and_never_costs_zero() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_reports_of_one_token_are_exact_to_the_last_digit() {
-    let world = Arc::new(World::new().await);
+    let world = World::with(|settings| settings.auth.directory_cache_seconds = 10).await;
     let agent = world.agent().await;
     let prices = [Some("0.15"), None, None, None];
     Seed::model(&world.db, world.seed.organization_id, "small", prices).await;

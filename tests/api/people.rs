@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::support::{AUDIENCE, Client, World};
 
 const LOGIN: &str = "https://login.example.com";
-const HOUR: Duration = Duration::from_secs(3_600);
+const HOUR: Duration = Duration::from_hours(1);
 /// The cool-down of these tests, in seconds.
 const COOLDOWN: i64 = 60;
 

@@ -38,7 +38,7 @@ async fn the_price_is_the_one_in_force_at_the_report() {
     let agent = world.agent().await;
     let organization = world.seed.organization_id;
     let model = Seed::model(&world.db, organization, "moving", [Some("2"), None, None, None]).await;
-    let from = world.now().plus(std::time::Duration::from_secs(600)).to_string();
+    let from = world.now().plus(std::time::Duration::from_mins(10)).to_string();
     Seed::prices(&world.db, organization, model, &from, [Some("3"), None, None, None]).await;
     let task = world.task().await;
     let spend = |key: &str| json!({"idempotency_key": key, "model_id": "moving", "tokens_in": 1_000_000});
@@ -65,7 +65,7 @@ async fn a_model_whose_first_price_lies_ahead_is_unpriced() {
         .execute(&world.db)
         .await
         .unwrap();
-    let from = world.now().plus(std::time::Duration::from_secs(60)).to_string();
+    let from = world.now().plus(std::time::Duration::from_mins(1)).to_string();
     Seed::prices(&world.db, organization, model, &from, [Some("3"), None, None, None]).await;
     let task = world.task().await;
     let reply = report(&agent, &task, &json!({"idempotency_key": "u", "model_id": "coming", "tokens_in": 1})).await;
@@ -272,7 +272,7 @@ async fn the_ledger_is_told_in_the_order_of_the_log_even_when_the_clock_goes_bac
 
 #[tokio::test(flavor = "multi_thread")]
 async fn totals_that_could_not_be_kept_exactly_are_refused() {
-    let world = World::new().await;
+    let world = World::with(|settings| settings.auth.directory_cache_seconds = 10).await;
     let agent = world.agent().await;
     let dear = Some("1000000");
     Seed::model(&world.db, world.seed.organization_id, "dear", [dear; 4]).await;

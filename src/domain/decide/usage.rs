@@ -25,7 +25,7 @@ pub(super) fn report(
         idempotency_key: report.idempotency_key,
         session_id: session,
         model_id: report.model_id,
-        model_ref: report.model.map(|model| model.id),
+        model_ref: priced.model_ref,
         tokens: priced.tokens,
         prices: priced.prices,
         cost: priced.cost,
@@ -60,7 +60,9 @@ fn priced(report: &NewReport) -> Result<Priced, Refusal> {
         return Err(Refusal::invalid("", "a correction gives the full right counts, at least one of the four"));
     };
     let settled = chain.iter().find(|row| row.cost.is_some());
-    if settled.is_some_and(|row| row.model_ref != report.model.as_ref().map(|model| model.id)) {
+    let named = report.model.as_ref().map(|model| model.id);
+    // A name that leads elsewhere by now, or nowhere, still names the report that used it.
+    if settled.is_some_and(|row| row.model_ref != named && row.model_id != report.model_id) {
         return Err(Refusal::invalid("/model_id", "a correction names the model of the report that it corrects"));
     }
     price_correction(counts, chain, report.model.as_ref()).map_err(inexact)
