@@ -35,7 +35,7 @@ const ADA: &str = "ada";
 /// The second person, with every permission too.
 const GRACE: &str = "grace";
 /// How long the people's tokens live.
-const TOKEN_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const TOKEN_TTL: Duration = Duration::from_hours(30 * 24);
 
 /// What the command line says.
 #[derive(Debug, Clone)]
@@ -166,7 +166,7 @@ async fn serve(
 ) -> Result<(), DevError> {
     postgres.ensure_database(DATABASE).await?;
     settings.database.url = SecretUrl::new(postgres.url(DATABASE));
-    settings.auth.data_folder = data.to_owned();
+    data.clone_into(&mut settings.auth.data_folder);
     let mint = PersonMint::open(&data.join("people"))?;
     let key_file = data.join("people.jwks.json");
     write_file(&key_file, &mint.jwks().to_string())?;

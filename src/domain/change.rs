@@ -357,8 +357,9 @@ impl<'a, 'c> Draft<'a, 'c> {
         let from = self.next().task.facts.status;
         let to = super::status::Status::Closed;
         self.write(&Payload::StateChanged(StateChanged { from, to, reason: StateReason::OutcomeSet }), None)?;
-        let set = OutcomeSet { outcome: ending.outcome(), reason: ending.reason(), result: result.clone() };
-        if result.is_some() {
+        let has_content = result.is_some();
+        let set = OutcomeSet { outcome: ending.outcome(), reason: ending.reason(), result };
+        if has_content {
             self.write_content(&Payload::OutcomeSet(set), session)?;
         } else {
             self.write(&Payload::OutcomeSet(set), session)?;

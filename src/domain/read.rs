@@ -33,6 +33,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Adds faults that were found elsewhere in the same body.
+    #[must_use]
     pub fn with_faults(mut self, faults: &[Fault]) -> Self {
         self.faults.extend_from_slice(faults);
         self

@@ -155,7 +155,7 @@ pub async fn reply(State(app): State<App>, auth: Authenticated, body: RawBody) -
     let answered = app.service().reply(&body.call(&auth.caller), &located, key, text, hold).await?;
     let response = ok(&TaskView::from(&answered.value))?;
     match answered.replay {
-        Some(replay) => repeated(response, replay),
+        Some(replay) => Ok(repeated(response, replay)),
         None => Ok(response),
     }
 }

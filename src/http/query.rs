@@ -80,6 +80,11 @@ impl<'q> Parameters<'q> {
         kept
     }
 
+    /// The cursor, whatever it holds: a damaged one is told as such.
+    pub fn cursor(&self) -> Option<String> {
+        self.query.values("cursor").next().map(str::to_owned)
+    }
+
     /// Records a fault.
     pub fn fault(&mut self, name: &'static str, detail: impl Into<String>) {
         self.faults.push(Fault::query(name, detail));
@@ -118,13 +123,11 @@ impl<'q> Parameters<'q> {
 
     /// A UUID.
     pub fn id<T: From<Uuid>>(&mut self, name: &'static str) -> Option<T> {
-        match Uuid::try_parse(self.text(name)?) {
-            Ok(id) => Some(T::from(id)),
-            Err(_) => {
-                self.fault(name, "must be a UUID");
-                None
-            }
+        let id = Uuid::try_parse(self.text(name)?).ok();
+        if id.is_none() {
+            self.fault(name, "must be a UUID");
         }
+        id.map(T::from)
     }
 
     /// A truth value.

@@ -267,7 +267,7 @@ pub async fn inbox(State(app): State<App>, auth: Authenticated, query: Query) ->
     let kind = parameters.parsed::<RequestKind>("kind");
     let agent = parameters.id("agent_id");
     let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
-    let cursor = parameters.text("cursor").map(str::to_owned);
+    let cursor = parameters.cursor();
     parameters.finish(())?;
     let fingerprint = query.fingerprint();
     let after = match cursor {

@@ -30,17 +30,17 @@ pub fn ok<T: Serialize>(view: &T) -> Answer {
 /// `view` as JSON: 201, or 200 with the headers of a repeat.
 pub fn created<T: Serialize>(view: &T, replay: Option<Replay>) -> Answer {
     let Some(replay) = replay else { return json(StatusCode::CREATED, view) };
-    repeated(ok(view)?, replay)
+    Ok(repeated(ok(view)?, replay))
 }
 
 /// Marks an answer as the repeat of an earlier one.
-pub fn repeated(mut response: Response, replay: Replay) -> Answer {
+pub fn repeated(mut response: Response, replay: Replay) -> Response {
     let headers = response.headers_mut();
     headers.insert("idempotency-replayed", HeaderValue::from_static("true"));
     if !replay.body_matches {
         headers.insert("idempotency-body-match", HeaderValue::from_static("false"));
     }
-    Ok(response)
+    response
 }
 
 /// An array, with a link to the next page when there is one; `next` is its path and query.

@@ -230,7 +230,7 @@ pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> 
         }
     };
     let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
-    let cursor = parameters.text("cursor").map(str::to_owned);
+    let cursor = parameters.cursor();
     let filter = parameters.finish(filter)?;
     let fingerprint = query.fingerprint();
     let after = match cursor {
@@ -301,7 +301,7 @@ pub async fn usage(State(app): State<App>, auth: Authenticated, query: Query) ->
     let located = app.service().read(&auth.caller, auth.param("task")).await?;
     let mut parameters = query.parameters();
     let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
-    let cursor = parameters.text("cursor").map(str::to_owned);
+    let cursor = parameters.cursor();
     parameters.finish(())?;
     let fingerprint = query.fingerprint();
     let after = match cursor {

@@ -39,7 +39,7 @@ const ATTEMPTS_MAX: u32 = 50;
 /// How many tasks keep a queue and a snapshot in memory.
 const QUEUES_MAX: u64 = 20_000;
 /// How long an idle one is kept.
-const QUEUE_IDLE: Duration = Duration::from_secs(600);
+const QUEUE_IDLE: Duration = Duration::from_mins(10);
 
 /// Settings of the use cases.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use crate::domain::request::{Request, RequestKind, RequestStatus};
 use crate::domain::status::StateReason;
 
 /// The furthest that a request may expire ahead.
-pub const REQUEST_TTL_MAX: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+pub const REQUEST_TTL_MAX: Duration = Duration::from_hours(90 * 24);
 
 /// Opens a request. It voids the one that it supersedes: the one it names, or the open one of the same key. The same
 /// key with the same digests changes nothing.

@@ -21,7 +21,7 @@ pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> 
     auth.caller.require(Permission::ManageDirectory)?;
     let mut parameters = query.parameters();
     let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
-    let cursor = parameters.text("cursor").map(str::to_owned);
+    let cursor = parameters.cursor();
     parameters.finish(())?;
     let fingerprint = query.fingerprint();
     let before = cursor.map(|cursor| cursor::read(&cursor, &fingerprint)).transpose()?.map(|(_, id)| id);

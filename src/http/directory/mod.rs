@@ -63,7 +63,7 @@ async fn records<T: Record, V: Serialize>(
     let mut parameters = query.parameters();
     let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
     let external_ref = parameters.text("external_ref").map(str::to_owned);
-    let cursor = parameters.text("cursor").map(str::to_owned);
+    let cursor = parameters.cursor();
     parameters.finish(())?;
     let fingerprint = query.fingerprint();
     let after = cursor.map(|cursor| cursor::read_name(&cursor, &fingerprint)).transpose()?;
