@@ -99,7 +99,7 @@ fn schemas_refuse_what_the_server_never_writes() {
     let schemas = EventSchemas::load();
     let (_, _, report) = schemas.iter().find(|(event_type, ..)| *event_type == "usage.reported").unwrap();
     let measured = report.document["examples"][0].clone();
-    let changes = [
+    let lies = [
         ("cost", json!("0.10")),
         ("cost", json!("-0")),
         ("cost", json!("1e3")),
@@ -110,7 +110,7 @@ fn schemas_refuse_what_the_server_never_writes() {
         ("report_id", json!("none")),
         ("input_cost_per_million", json!("-1")),
     ];
-    for (name, value) in changes {
+    for (name, value) in lies {
         let mut changed = measured.clone();
         changed[name] = value.clone();
         assert!(!report.faults(&changed).is_empty(), "{name} {value}");

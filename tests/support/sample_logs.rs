@@ -110,7 +110,7 @@ impl Run {
         Self::create(created(Origin::Human { user: person("ada") }), None)
     }
 
-    fn give(&mut self, command: Command) {
+    fn give(&mut self, command: &Command) {
         let ids = &mut self.ids;
         let mut new_id = || {
             *ids += 1;
@@ -130,7 +130,7 @@ impl Run {
     fn open_session(&mut self, key: &str, takeover: bool) -> SessionId {
         let harness_instance = takeover.then(|| "harness-7".to_owned());
         let session = NewSession { session_key: key.to_owned(), harness_instance, takeover };
-        self.give(Command::OpenSession { session: Ok(session), max_concurrent_tasks: None });
+        self.give(&Command::OpenSession { session: Ok(session), max_concurrent_tasks: None });
         self.aggregate.sessions().last().unwrap().id
     }
 
@@ -148,7 +148,7 @@ impl Run {
             counts,
             corrects,
         };
-        self.give(Command::Report { session: Ok(None), report: Ok(Box::new(report)) });
+        self.give(&Command::Report { session: Ok(None), report: Ok(Box::new(report)) });
         self.ledger.last().unwrap().id
     }
 
@@ -169,11 +169,11 @@ impl Run {
             artifacts: digest.map(artifact).into_iter().collect(),
             artifact_digests: digest.into_iter().collect(),
             expires_at: None,
-            ttl: Duration::from_secs(60),
+            ttl: Duration::from_mins(1),
             request_key: key.map(str::to_owned),
             supersedes: None,
         };
-        self.give(Command::OpenRequest { session: Ok(None), request: Ok(Box::new(request)) });
+        self.give(&Command::OpenRequest { session: Ok(None), request: Ok(Box::new(request)) });
         self.aggregate.requests().last().unwrap().id
     }
 
@@ -186,12 +186,12 @@ impl Run {
             constraints: (!feedback).then(|| JsonText::new(r#"{"window":"today"}"#)),
             artifact_digests: digest.map(|digest| vec![digest]),
         };
-        self.give(Command::Resolve { request, person: person("grace"), resolution: Ok(resolution) });
+        self.give(&Command::Resolve { request, person: person("grace"), resolution: Ok(resolution) });
     }
 
     fn end(&mut self, ending: Ending, result: Option<&str>) {
         let outcome = ClaimedOutcome { ending, result: result.map(JsonText::new) };
-        self.give(Command::SetOutcome { session: Ok(None), outcome: Ok(outcome) });
+        self.give(&Command::SetOutcome { session: Ok(None), outcome: Ok(outcome) });
     }
 }
 
@@ -228,7 +228,7 @@ fn harness_batch() -> Command {
 fn whole_life() -> Written {
     let mut run = Run::human();
     run.open_session("run-1", false);
-    run.give(harness_batch());
+    run.give(&harness_batch());
     run.report(Some(model()), Some(1_200), None);
     let unmeasured = run.report(Some(model()), None, None);
     let unpriced = run.report(None, Some(7), None);
@@ -241,28 +241,28 @@ fn whole_life() -> Written {
     let approval = run.ask(RequestKind::Approval, Some("merge"), Some(new));
     run.resolve(approval, RequestStatus::Approved, Some(new));
     let withdrawn = run.ask(RequestKind::Approval, None, Some(old));
-    run.give(Command::Withdraw { request: withdrawn, session: Ok(None) });
-    run.give(Command::Pause { reason: Ok(Some("Wait.".to_owned())) });
-    run.give(Command::Resume { reason: Ok(None) });
-    run.give(Command::Reassign { owner: Ok(person("grace")) });
-    run.give(Command::Reply { event_id: EventId(id(900)), body: Ok("Go on.".to_owned()), hold: Ok(false) });
+    run.give(&Command::Withdraw { request: withdrawn, session: Ok(None) });
+    run.give(&Command::Pause { reason: Ok(Some("Wait.".to_owned())) });
+    run.give(&Command::Resume { reason: Ok(None) });
+    run.give(&Command::Reassign { owner: Ok(person("grace")) });
+    run.give(&Command::Reply { event_id: EventId(id(900)), body: Ok("Go on.".to_owned()), hold: Ok(false) });
     run.ask(RequestKind::Feedback, None, None);
     let second = run.open_session("run-2", true);
-    run.give(Command::CloseSession { session: second, reason: Ok("waiting_for_reply".to_owned()) });
+    run.give(&Command::CloseSession { session: second, reason: Ok("waiting_for_reply".to_owned()) });
     let third = run.open_session("run-3", true);
-    run.give(Command::LoseSessions { sessions: vec![third], silent_since: now() });
+    run.give(&Command::LoseSessions { sessions: vec![third], silent_since: now() });
     let last = run.open_session("run-4", false);
     let outcome = Ending::new(Outcome::DoneActed, None).unwrap();
     let result = Some(JsonText::new(r#"{"summary":"Opened 43.","artifacts":[]}"#));
     let claimed = ClaimedOutcome { ending: outcome, result };
-    run.give(Command::SetOutcome { session: Ok(Some(last)), outcome: Ok(claimed) });
+    run.give(&Command::SetOutcome { session: Ok(Some(last)), outcome: Ok(claimed) });
     run.written
 }
 
 fn cancelled() -> Written {
     let mut run = Run::create(created(Origin::Schedule { scheduled_task: "nightly".to_owned() }), None);
     run.open_session("run-1", false);
-    run.give(Command::Cancel { reason: Ok(None), force: Ok(false) });
+    run.give(&Command::Cancel { reason: Ok(None), force: Ok(false) });
     run.end(Ending::because(OutcomeReason::CancelSeen), None);
     run.written
 }
@@ -270,7 +270,7 @@ fn cancelled() -> Written {
 fn expired() -> Written {
     let mut run = Run::human();
     let request = run.ask(RequestKind::Feedback, None, None);
-    run.give(Command::ExpireRequests { due: vec![request] });
+    run.give(&Command::ExpireRequests { due: vec![request] });
     run.written
 }
 
