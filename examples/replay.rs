@@ -11,6 +11,9 @@
 
 #[path = "replay/mod.rs"]
 mod replay;
+#[cfg(test)]
+#[path = "replay/tests/mod.rs"]
+mod tests;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -10,10 +10,7 @@ pub mod plan;
 pub mod player;
 pub mod recording;
 pub mod summary;
-mod text;
-
-#[cfg(test)]
-mod tests;
+pub mod text;
 
 use std::time::Duration;
 

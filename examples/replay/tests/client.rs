@@ -1,8 +1,8 @@
 use std::time::{Duration, Instant};
 
-use super::super::client::{As, Call, Client};
-use super::super::{Fault, Options};
 use super::stand_in::{Misfortune as M, options, serve};
+use crate::replay::client::{As, Call, Client};
+use crate::replay::{Fault, Options};
 
 fn read(client: &Client) -> Call {
     Call::get(As::Agent, client.url(&["organizations", "acme", "agent-tasks", "T-1"]))

@@ -2,9 +2,9 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::super::keys::Keys;
-use super::super::plan::{Event, PAYLOAD_BYTES, Plan, is_mutating};
-use super::super::recording::{FunctionCall, Recording, Step};
+use crate::replay::keys::Keys;
+use crate::replay::plan::{Event, PAYLOAD_BYTES, Plan, is_mutating};
+use crate::replay::recording::{FunctionCall, Recording, Step};
 
 fn recording(steps: Vec<Step>) -> Recording {
     let mut recording = Recording::parse("run", br#"{"trajectory": [{}], "info": {"submission": "diff"}}"#).unwrap();

@@ -2,13 +2,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::keys::Keys;
-use super::super::plan::Plan;
-use super::super::player::play;
-use super::super::recording::Recording;
-use super::super::summary::Summary;
-use super::super::{Fault, Options};
 use super::stand_in::{Misfortune as M, Shared, serve};
+use crate::replay::keys::Keys;
+use crate::replay::plan::Plan;
+use crate::replay::player::play;
+use crate::replay::recording::Recording;
+use crate::replay::summary::Summary;
+use crate::replay::{Fault, Options};
 
 fn plan(tokens: u64) -> Plan {
     let step = |action: &str| json!({"action": action, "observation": "x", "response": "I say."});

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::super::recording::{CALLS_MAX, FILE_BYTES_MAX, Recording, Usage, spread};
+use crate::replay::recording::{CALLS_MAX, FILE_BYTES_MAX, Recording, Usage, spread};
 
 fn parse(document: &Value) -> Result<Recording, String> {
     Recording::parse("run", document.to_string().as_bytes()).map_err(|fault| fault.to_string())

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 
-use super::super::Options;
+use crate::replay::Options;
 
 /// What happens to a call, in the order in which calls of the route come.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-use super::super::text::{first_line, fit, json_length, shorten};
+use crate::replay::text::{first_line, fit, json_length, shorten};
 
 #[test]
 fn the_length_is_that_of_the_json() {
