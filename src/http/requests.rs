@@ -23,7 +23,7 @@ use crate::domain::read::Fields;
 use crate::domain::refusal::{Checked, Refusal};
 use crate::domain::request::{Artifact, RequestKind, RequestStatus};
 use crate::domain::time::Timestamp;
-use crate::store::InboxPage;
+use crate::service::InboxPage;
 
 /// Something the person decides on.
 #[derive(Debug, Deserialize, ToSchema)]
