@@ -7,4 +7,5 @@
 
 mod support;
 
+mod guards;
 mod life;
