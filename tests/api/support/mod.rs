@@ -2,7 +2,7 @@
 //! and people.
 
 mod client;
-mod database;
+pub mod database;
 mod seed;
 
 use std::sync::Arc;
