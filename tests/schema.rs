@@ -17,7 +17,7 @@ use mandate::domain::status::{Control, Status};
 use mandate::store::Store;
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
-use support::{World, database};
+use support::{World, database, program};
 
 const SCHEMAS: &str = "n.nspname IN ('agent_runtime', 'agent_directory')";
 
@@ -201,7 +201,7 @@ async fn migrating_twice_changes_nothing() {
 }
 
 fn migrate(url: &str) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_mandate"))
+    Command::new(program())
         .arg("migrate")
         .current_dir(std::env::temp_dir())
         .env("MANDATE_DATABASE__URL", url)

@@ -3,6 +3,7 @@
 
 mod client;
 pub mod database;
+pub mod proof;
 mod seed;
 
 use std::sync::Arc;
@@ -217,6 +218,11 @@ fn skewed(skew: Arc<AtomicI64>) -> Clock {
         let now = Clock::system().now().micros() + skew.load(Ordering::SeqCst);
         Timestamp::from_micros(now).unwrap()
     })
+}
+
+/// The program `mandate`.
+pub fn program() -> std::path::PathBuf {
+    std::env::var_os("CARGO_BIN_EXE_mandate").unwrap_or_else(|| env!("CARGO_BIN_EXE_mandate").into()).into()
 }
 
 /// Waits until `condition` holds, for at most ten seconds. For what another process does in its own time.
