@@ -24,6 +24,9 @@ use crate::workers::{self, Expiry};
 /// The folder of the signing key within the data folder.
 const KEYS: &str = "keys";
 
+/// How long connections may take to close after the grace.
+const POOL_CLOSE: Duration = Duration::from_secs(1);
+
 /// Why the service does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -200,8 +203,9 @@ impl Mandate {
             }
         });
         let ended = shutdown.finish().await;
-        tracing::info!(?ended, "ended");
-        self.store.close().await;
+        // What holds a connection now is held up by the database itself; it must not hold up the end too.
+        let closed = tokio::time::timeout(POOL_CLOSE, self.store.close()).await.is_ok();
+        tracing::info!(?ended, connections_closed = closed, "ended");
     }
 }
 

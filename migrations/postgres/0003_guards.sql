@@ -25,15 +25,17 @@ CREATE TRIGGER tasks_pins_immutable BEFORE UPDATE ON agent_runtime.tasks
          NEW.max_children, NEW.depth, NEW.created_at))
     EXECUTE FUNCTION agent_runtime.refuse('identity, origin and pinned values of a task are immutable');
 
--- Guard: closed is final.
+-- Guard: closed is final. What was spent and what children return may still be added.
 CREATE TRIGGER tasks_closed_is_final BEFORE UPDATE ON agent_runtime.tasks
     FOR EACH ROW WHEN (
         OLD.outcome IS NOT NULL
         AND (OLD.status, OLD.status_since, OLD.outcome, OLD.outcome_reason, OLD.control, OLD.phase,
-             OLD.furthest_milestone, OLD.result::text, OLD.owner, OLD.closed_at)
+             OLD.furthest_milestone, OLD.result::text, OLD.owner, OLD.open_requests, OLD.open_sessions,
+             OLD.last_generation, OLD.taken_over, OLD.closed_at, OLD.timeout_at)
             IS DISTINCT FROM
             (NEW.status, NEW.status_since, NEW.outcome, NEW.outcome_reason, NEW.control, NEW.phase,
-             NEW.furthest_milestone, NEW.result::text, NEW.owner, NEW.closed_at))
+             NEW.furthest_milestone, NEW.result::text, NEW.owner, NEW.open_requests, NEW.open_sessions,
+             NEW.last_generation, NEW.taken_over, NEW.closed_at, NEW.timeout_at))
     EXECUTE FUNCTION agent_runtime.refuse('a closed task never reopens and its state never changes');
 
 -- Guard: a fact changes only in a commit that writes an event, so last_seq rises; the sweep's bookkeeping is free.

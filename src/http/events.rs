@@ -14,8 +14,7 @@ use super::query::Query;
 use super::respond::{Answer, json, page};
 use super::views::{AppendedView, EventView};
 use crate::domain::harness_event::read_batch;
-use crate::service::Clock;
-use crate::store::EventPage;
+use crate::service::{Clock, EventPage};
 
 /// Events of a page when the query does not say.
 pub const EVENTS_DEFAULT: u32 = 100;

@@ -42,7 +42,7 @@ pub async fn readyz(State(app): State<App>) -> Answer {
 
 /// Metrics in the text format of `OpenMetrics`.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "service",
-    responses((status = 200, description = "Metrics", body = String, content_type = "text/plain")))]
+    responses((status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8")))]
 pub async fn metrics(State(app): State<App>) -> Response {
     let open_sessions = app.service().open_sessions().await.ok();
     let text = app.metrics().encode(open_sessions);

@@ -1,5 +1,7 @@
 //! The OpenAPI document: generated from the handlers, completed here with what holds everywhere.
 
+mod examples;
+
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
@@ -74,8 +76,9 @@ fn complete(document: &mut Value) {
         "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
     });
     for (schema, property, names) in open_enums() {
-        let place = &mut document["components"]["schemas"][schema]["properties"][property];
-        if let Some(place) = place.as_object_mut() {
+        // Looked up, not indexed: an index would add what is not there.
+        let place = document.pointer_mut(&format!("/components/schemas/{schema}/properties/{property}"));
+        if let Some(place) = place.and_then(Value::as_object_mut) {
             let place = match place.get_mut("items").and_then(Value::as_object_mut) {
                 Some(items) => items,
                 None => place,
@@ -83,11 +86,13 @@ fn complete(document: &mut Value) {
             place.insert("x-extensible-enum".to_owned(), json!(names));
         }
     }
+    let schemas = document["components"]["schemas"].as_object().cloned().unwrap_or_default();
     let Some(paths) = document["paths"].as_object_mut() else { return };
     for (path, operations) in paths {
         let Some(operations) = operations.as_object_mut() else { continue };
         for (method, operation) in operations {
             complete_operation(path, method, operation);
+            examples::complete(operation, &schemas);
         }
     }
 }

@@ -23,8 +23,8 @@ use crate::domain::read::Fields;
 use crate::domain::refusal::{Checked, Refusal};
 use crate::domain::request::{Artifact, RequestKind, RequestStatus};
 use crate::domain::time::Timestamp;
+use crate::service::InboxPage;
 use crate::service::requests::AskedKey;
-use crate::store::InboxPage;
 
 /// Something the person decides on.
 #[derive(Debug, Deserialize, ToSchema)]

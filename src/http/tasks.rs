@@ -20,9 +20,8 @@ use crate::domain::payload::JsonText;
 use crate::domain::principal::Permission;
 use crate::domain::read::Fields;
 use crate::domain::refusal::{Checked, Refusal};
-use crate::service::Principal;
 use crate::service::create::{ACCOUNTABLE, DELIVERY, NewTaskBody, NewTaskCall, OriginClaim, SCHEDULED_TASK, WEBHOOK};
-use crate::store::{Sort, TaskFilter, TaskPosition};
+use crate::service::{Principal, Sort, TaskFilter, TaskPosition};
 
 /// Entries of a page of tasks when the query does not say.
 pub const PAGE_DEFAULT: u32 = 50;

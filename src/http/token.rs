@@ -71,7 +71,7 @@ pub struct TokenError {
     pub error_description: &'static str,
 }
 
-fn oauth(status: StatusCode, error: &'static str, error_description: &'static str) -> Box<Response> {
+fn oauth(status: StatusCode, error: &'static str, error_description: &'static str) -> Response {
     let text = serde_json::to_string(&TokenError { error, error_description }).unwrap_or_default();
     let mut response = (status, text).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -79,14 +79,14 @@ fn oauth(status: StatusCode, error: &'static str, error_description: &'static st
     if status == StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"mandate\""));
     }
-    Box::new(response)
+    response
 }
 
-fn wrong_client() -> Box<Response> {
+fn wrong_client() -> Response {
     oauth(StatusCode::UNAUTHORIZED, "invalid_client", "the client id or its secret is wrong")
 }
 
-fn malformed(what: &'static str) -> Box<Response> {
+fn malformed(what: &'static str) -> Response {
     oauth(StatusCode::BAD_REQUEST, "invalid_request", what)
 }
 
@@ -106,36 +106,38 @@ fn basic(headers: &HeaderMap) -> Option<Result<(String, String), Box<Response>>>
         };
         Some((decode(id), decode(secret)))
     };
-    Some(read().ok_or_else(wrong_client))
+    Some(read().ok_or_else(|| Box::new(wrong_client())))
 }
 
 fn credentials(headers: &HeaderMap, body: &Bytes) -> Result<(String, String), Box<Response>> {
     let mut form = std::collections::BTreeMap::new();
     for (key, value) in form_urlencoded::parse(body) {
         if form.insert(key.into_owned(), value.into_owned()).is_some() {
-            return Err(malformed("a parameter is repeated"));
+            return Err(Box::new(malformed("a parameter is repeated")));
         }
     }
     match form.get("grant_type").map(String::as_str) {
         Some("client_credentials") => {}
         Some(_) => {
             let what = "only client_credentials is supported";
-            return Err(oauth(StatusCode::BAD_REQUEST, "unsupported_grant_type", what));
+            return Err(Box::new(oauth(StatusCode::BAD_REQUEST, "unsupported_grant_type", what)));
         }
-        None => return Err(malformed("grant_type is required")),
+        None => return Err(Box::new(malformed("grant_type is required"))),
     }
     match (basic(headers), form.remove("client_id"), form.remove("client_secret")) {
-        (Some(_), _, Some(_)) => Err(malformed("credentials stand in the header or in the form, not in both")),
+        (Some(_), _, Some(_)) => {
+            Err(Box::new(malformed("credentials stand in the header or in the form, not in both")))
+        }
         (Some(Ok((id, secret))), named, None) => {
             if named.is_some_and(|named| named != id) {
-                Err(malformed("two client ids are given"))
+                Err(Box::new(malformed("two client ids are given")))
             } else {
                 Ok((id, secret))
             }
         }
         (Some(Err(refusal)), _, None) => Err(refusal),
         (None, Some(id), Some(secret)) => Ok((id, secret)),
-        (None, _, _) => Err(wrong_client()),
+        (None, _, _) => Err(Box::new(wrong_client())),
     }
 }
 
@@ -152,22 +154,22 @@ pub async fn issue(State(app): State<App>, headers: HeaderMap, body: RawBody) ->
     let bytes = body.bytes()?;
     let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !media_type.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded") {
-        return Ok(*malformed("the body is application/x-www-form-urlencoded"));
+        return Ok(malformed("the body is application/x-www-form-urlencoded"));
     }
     let (id, secret) = match credentials(&headers, bytes) {
         Ok(pair) => pair,
         Err(refusal) => return Ok(*refusal),
     };
-    let Ok(id) = Uuid::try_parse(&id).map(CredentialId) else { return Ok(*wrong_client()) };
+    let Ok(id) = Uuid::try_parse(&id).map(CredentialId) else { return Ok(wrong_client()) };
     let known = app.directory().credential(id).await.map_err(ServiceError::from)?;
-    let Some(known) = known else { return Ok(*wrong_client()) };
+    let Some(known) = known else { return Ok(wrong_client()) };
     // Only known clients have a counter, so that nobody can fill the memory with made-up ones.
     if let Err(early) = app.token_limit().check_key(&id) {
         let wait: Duration = early.wait_time_from(DefaultClock::default().now());
         return Err(Problem::rate_limited(wait.as_secs() + 1));
     }
     if !secrets::matches(&secret, &known.secret_hash) {
-        return Ok(*wrong_client());
+        return Ok(wrong_client());
     }
     let claims = ServiceClaims {
         organization_id: known.organization_id,

@@ -33,6 +33,8 @@ use crate::domain::event::Actor;
 use crate::domain::ids::{AccountId, OrganizationId, TaskId};
 use crate::domain::refusal::Refusal;
 use crate::store::{CommitError, Store, Want};
+// What reading routes ask for.
+pub use crate::store::{EventPage, InboxPage, Sort, TaskFilter, TaskPosition};
 
 /// How often a change is decided again after somebody else was first, before the caller is told to try later.
 const ATTEMPTS_MAX: u32 = 50;

@@ -18,8 +18,8 @@ mod tasks;
 mod usage;
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
@@ -39,7 +39,15 @@ pub use tasks::{Sort, TaskFilter, TaskPage, TaskPosition, Want};
 pub use usage::StoredReport;
 
 /// The migrations, in the binary: `mandate migrate` needs no files.
-static MIGRATIONS: Migrator = sqlx::migrate!("./migrations/postgres");
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+    let mut migrations = sqlx::migrate!("./migrations/postgres");
+    // Its lock is the session's, which a transaction-pooling proxy would leave behind; `migrate_over` takes another.
+    migrations.set_locking(false);
+    migrations
+});
+
+/// The key of the lock under which one process at a time migrates.
+const MIGRATION_LOCK: i64 = 0x6d61_6e64_6174_6501;
 
 /// How to reach Postgres.
 #[derive(Debug, Clone)]
@@ -57,6 +65,20 @@ pub struct StoreOptions {
     pub transaction_pooler: bool,
     /// How long a session may be silent.
     pub session_timeout: Duration,
+}
+
+/// Applies the migrations in one transaction that holds the lock, so that it works behind a transaction-pooling proxy
+/// too. The connection is this call's alone, because its prepared statements are gone afterwards.
+async fn migrate_over(mut connection: PgConnection) -> Result<(), StoreError> {
+    let mut transaction = connection.begin().await.map_err(StoreError::from)?;
+    // The migrator prepares statements by name. Behind a proxy they would meet those of an earlier run, and stay.
+    let begin =
+        format!("SET LOCAL statement_timeout = 0; DEALLOCATE ALL; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(begin)).execute(&mut *transaction).await.map_err(StoreError::from)?;
+    MIGRATIONS.run_direct(None, &mut *transaction, false).await.map_err(StoreError::from)?;
+    sqlx::raw_sql("DEALLOCATE ALL").execute(&mut *transaction).await.map_err(StoreError::from)?;
+    transaction.commit().await.map_err(StoreError::from)?;
+    connection.close().await.map_err(StoreError::from)
 }
 
 /// The state.
@@ -98,14 +120,13 @@ impl Store {
 
     /// Applies the migrations, one process at a time.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        MIGRATIONS.run(&self.pool).await.map_err(StoreError::from)
+        let connection = PgConnection::connect_with(&self.pool.connect_options()).await.map_err(StoreError::from)?;
+        migrate_over(connection).await
     }
 
-    /// Applies the migrations over a connection of its own, without a pool and its time-outs.
+    /// Applies the migrations without a store.
     pub async fn migrate_url(url: &str) -> Result<(), StoreError> {
-        let mut connection = PgConnection::connect(url).await.map_err(StoreError::from)?;
-        MIGRATIONS.run(&mut connection).await.map_err(StoreError::from)?;
-        connection.close().await.map_err(StoreError::from)
+        migrate_over(PgConnection::connect(url).await.map_err(StoreError::from)?).await
     }
 
     /// Whether Postgres answers and has this version's schema.

@@ -14,6 +14,7 @@ mod creation;
 mod duplicates;
 mod expiry;
 mod forms;
+mod guards;
 mod harness_client;
 mod idempotency;
 mod life;

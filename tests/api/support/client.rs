@@ -31,6 +31,17 @@ impl Client {
         Self { org: org.to_owned(), ..self.clone() }
     }
 
+    /// The same caller at another server.
+    pub fn at(&self, base: &str) -> Self {
+        Self { base: base.to_owned(), ..self.clone() }
+    }
+
+    /// A POST that may meet no server, or one that goes away before it answers.
+    pub async fn try_post(&self, path: &str, body: &Value) -> Option<Reply> {
+        let answer = self.request(Method::POST, path).json(body).send().await.ok()?;
+        Reply::read(answer).await.ok()
+    }
+
     /// The bearer token.
     pub fn token(&self) -> &str {
         self.token.as_deref().unwrap()
@@ -147,13 +158,17 @@ impl Client {
 
 impl Reply {
     async fn of(answer: reqwest::Response) -> Self {
+        Self::read(answer).await.unwrap()
+    }
+
+    async fn read(answer: reqwest::Response) -> Result<Self, reqwest::Error> {
         let status = answer.status().as_u16();
         let headers = answer.headers().clone();
-        let text = answer.text().await.unwrap();
+        let text = answer.text().await?;
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
         let reply = Self { status, headers, body, text };
         reply.check_form();
-        reply
+        Ok(reply)
     }
 
     fn check_form(&self) {

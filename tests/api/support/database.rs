@@ -27,6 +27,15 @@ async fn template() -> String {
     name
 }
 
+/// An empty database, without the migrations; its URL.
+pub async fn empty() -> String {
+    let name = format!("mandate_test_{}", Uuid::new_v4().simple());
+    let mut server = PgConnection::connect(&url("postgres")).await.unwrap();
+    server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+    server.close().await.unwrap();
+    url(&name)
+}
+
 /// A fresh database; its URL.
 pub async fn create() -> String {
     let template = TEMPLATE.get_or_init(template).await;

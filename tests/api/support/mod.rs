@@ -2,7 +2,8 @@
 //! and people.
 
 mod client;
-mod database;
+pub mod database;
+pub mod proof;
 mod quiet;
 mod seed;
 
@@ -257,6 +258,11 @@ fn skewed(skew: Arc<AtomicI64>, frozen: Arc<AtomicI64>) -> Clock {
         };
         Timestamp::from_micros(now).unwrap()
     })
+}
+
+/// The program `mandate`.
+pub fn program() -> std::path::PathBuf {
+    std::env::var_os("CARGO_BIN_EXE_mandate").unwrap_or_else(|| env!("CARGO_BIN_EXE_mandate").into()).into()
 }
 
 /// Waits until `condition` holds, for at most ten seconds. For what another process does in its own time.

@@ -1,0 +1,207 @@
+//! A task with its log and its ledger, as random steps lead it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mandate::domain::aggregate::Aggregate;
+use mandate::domain::change::{Change, Context, Decision};
+use mandate::domain::command::Command;
+use mandate::domain::decide;
+use mandate::domain::event::{Actor, ActorKind, Channel, Event};
+use mandate::domain::ids::{AccountId, AgentId, OrganizationId, PersonId, ShortId, TaskId};
+use mandate::domain::outcome::Ending;
+use mandate::domain::payload::TaskCreated;
+use mandate::domain::refusal::Refusal;
+use mandate::domain::task::{Origin, Pinned, Task};
+use mandate::domain::time::Timestamp;
+use mandate::domain::usage::LedgerRow;
+use uuid::Uuid;
+
+use crate::step::Step;
+
+pub const ORGANIZATION: OrganizationId = OrganizationId(Uuid::from_u128(1));
+pub const TASK: TaskId = TaskId(Uuid::from_u128(2));
+
+/// A task in the making.
+pub struct Life {
+    pub task: Aggregate,
+    pub log: Vec<Event>,
+    pub ledger: Vec<LedgerRow>,
+    pub now: Timestamp,
+    ids: u128,
+}
+
+/// What one step did.
+pub struct Stepped {
+    pub before: Aggregate,
+    pub command: Command,
+    pub decision: Result<Decision, Refusal>,
+}
+
+pub fn created(budget: Option<&str>) -> TaskCreated {
+    TaskCreated {
+        short_id: String::new(),
+        agent_id: AgentId(Uuid::from_u128(5)),
+        agent_slug: "reviewer".to_owned(),
+        agent_version: 1,
+        prompt_version: 1,
+        service_account_id: AccountId(Uuid::from_u128(4)),
+        project_id: None,
+        project_slug: None,
+        title: "A task".to_owned(),
+        description: "Do it.".to_owned(),
+        subject: None,
+        labels: BTreeMap::new(),
+        params: None,
+        origin: Origin::Human { user: PersonId::parse("ada").unwrap() },
+        created_by_account: None,
+        idempotency_key: None,
+        owner: PersonId::parse("ada").unwrap(),
+        budget: budget.map(|text| text.parse().unwrap()),
+        task_timeout_seconds: Some(1_200),
+        max_depth: 5,
+        max_children: 50,
+        depth: 0,
+    }
+}
+
+pub fn create(budget: Option<&str>, initial: Option<Ending>) -> Result<Box<Change>, Refusal> {
+    let mut ids = 1_000;
+    let mut new_id = || next(&mut ids);
+    let mut context = context(Timestamp::from_micros(1_000_000).unwrap(), &mut new_id);
+    let decision = decide::create(ORGANIZATION, TASK, ShortId(1), created(budget), initial, &mut context)?;
+    let Decision::Change(change) = decision else { panic!("a creation that creates nothing") };
+    Ok(change)
+}
+
+fn next(ids: &mut u128) -> Uuid {
+    *ids += 1;
+    Uuid::from_u128(*ids)
+}
+
+fn context(now: Timestamp, new_id: &mut dyn FnMut() -> Uuid) -> Context<'_> {
+    Context {
+        actor: Actor { kind: ActorKind::Human, id: "ada".to_owned(), channel: Some(Channel::Api) },
+        now,
+        new_id,
+        body_hash: [7; 32],
+        redacted: Vec::new(),
+    }
+}
+
+impl Life {
+    pub fn begin(budget: Option<&str>) -> Self {
+        let change = create(budget, None).unwrap();
+        let now = Timestamp::from_micros(1_000_000).unwrap();
+        let (task, log, _) = change.into_parts();
+        Self { task, log, ledger: Vec::new(), now, ids: 10_000 }
+    }
+
+    /// Takes `step`; `None` when it was no command.
+    pub fn take(&mut self, step: &Step) -> Option<Stepped> {
+        self.now = self.now.plus(std::time::Duration::from_secs(u64::from(step.seconds)));
+        let mut ids = self.ids;
+        let command = step.command(&self.task, &self.ledger, &mut || next(&mut ids));
+        self.ids = ids;
+        let Some(command) = command else {
+            self.archive();
+            return None;
+        };
+        let before = self.task.clone();
+        let decision = self.decide(&self.task, command.clone());
+        if let Ok(Decision::Change(change)) = &decision {
+            self.task = change.next().clone();
+            self.log.extend(change.events().iter().cloned());
+            self.ledger.extend(change.ledger().cloned());
+            self.ids += 1_000;
+        }
+        Some(Stepped { before, command, decision })
+    }
+
+    /// Decides on `task` with the same clock and ids as [`take`](Self::take) would.
+    pub fn decide(&self, task: &Aggregate, command: Command) -> Result<Decision, Refusal> {
+        let mut ids = self.ids;
+        task.decide(command, &mut context(self.now, &mut || next(&mut ids)))
+    }
+
+    /// Seals the log of a closed task.
+    fn archive(&mut self) {
+        let task = self.task.task();
+        if task.facts().ending.is_some() {
+            let pinned = Arc::new(copy(task.pinned()));
+            let sealed = Task::restore(pinned, task.facts().clone(), Some(self.now)).unwrap();
+            self.task = Aggregate::new(sealed, self.task.sessions().to_vec(), self.task.requests().to_vec());
+        }
+    }
+
+    pub fn is_archived(&self) -> bool {
+        self.task.task().log_archived_at().is_some()
+    }
+}
+
+/// The snapshot that the store reads for `command`: what is open, and what the command names.
+pub fn snapshot(full: &Aggregate, command: &Command) -> Aggregate {
+    let mut snapshot = full.clone();
+    snapshot.trim();
+    let by_id = |id| full.session(id).cloned();
+    let (session, request) = match command {
+        Command::OpenSession { session, .. } => {
+            let key = session.as_ref().ok().map(|new| new.session_key.clone());
+            (full.sessions().iter().find(|session| Some(&session.session_key) == key.as_ref()).cloned(), None)
+        }
+        Command::CloseSession { session, .. } => (by_id(*session), None),
+        Command::Append { session, .. } | Command::Report { session, .. } | Command::SetOutcome { session, .. } => {
+            (session.clone().ok().flatten().and_then(by_id), None)
+        }
+        Command::OpenRequest { session, request } => {
+            let superseded = request.as_ref().ok().and_then(|new| new.supersedes);
+            let superseded = superseded.and_then(|id| full.request(id).cloned());
+            (session.clone().ok().flatten().and_then(by_id), superseded)
+        }
+        Command::Withdraw { session, request } => {
+            (session.clone().ok().flatten().and_then(by_id), full.request(*request).cloned())
+        }
+        Command::Resolve { request, .. } => (None, full.request(*request).cloned()),
+        Command::LoseSessions { .. }
+        | Command::ExpireRequests { .. }
+        | Command::Pause { .. }
+        | Command::Resume { .. }
+        | Command::Cancel { .. }
+        | Command::Reassign { .. }
+        | Command::Reply { .. }
+        | Command::TimeOut
+        | Command::Stop
+        | Command::DeleteAgent => (None, None),
+    };
+    snapshot.complete(session, request);
+    snapshot
+}
+
+fn copy(pinned: &Pinned) -> Pinned {
+    Pinned {
+        organization_id: pinned.organization_id,
+        id: pinned.id,
+        short_id: pinned.short_id,
+        agent_id: pinned.agent_id,
+        agent_slug: pinned.agent_slug.clone(),
+        agent_version: pinned.agent_version,
+        prompt_version: pinned.prompt_version,
+        service_account_id: pinned.service_account_id,
+        project_id: pinned.project_id,
+        project_slug: pinned.project_slug.clone(),
+        title: pinned.title.clone(),
+        description: pinned.description.clone(),
+        subject: pinned.subject.clone(),
+        labels: pinned.labels.clone(),
+        params: pinned.params.clone(),
+        origin: pinned.origin.clone(),
+        created_by_account: pinned.created_by_account,
+        idempotency_key: pinned.idempotency_key.clone(),
+        budget: pinned.budget,
+        task_timeout_seconds: pinned.task_timeout_seconds,
+        max_depth: pinned.max_depth,
+        max_children: pinned.max_children,
+        depth: pinned.depth,
+        created_at: pinned.created_at,
+    }
+}

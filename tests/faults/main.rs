@@ -1,0 +1,18 @@
+//! What breaks around the service: clients, processes, connections, the database. Afterwards every acknowledged write
+//! is there, nothing is half-written, and the service serves.
+
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs)]
+
+mod beside;
+mod database;
+mod hang_up;
+mod kill;
+mod pooler;
+mod process;
+mod slow;
+mod stop;
+#[path = "../api/support/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod support;
+mod wire;
+mod writers;

@@ -1,0 +1,74 @@
+//! Clients that are too slow.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+
+use crate::support::{World, proof};
+use crate::wire;
+
+async fn impatient() -> World {
+    World::with(|settings| {
+        settings.server.header_timeout_seconds = 1;
+        settings.server.request_timeout_seconds = 1;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn headers_that_take_too_long_end_the_connection() {
+    let world = impatient().await;
+    let begun = tokio::time::Instant::now();
+    let answer = wire::rest(wire::send(&world, b"GET /healthz HTTP/1.1\r\nhost: local").await).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!((1..5).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    world.anyone().get("//healthz").await.expect(200);
+}
+
+#[tokio::test]
+async fn headers_that_drip_end_the_connection_too() {
+    let world = impatient().await;
+    let mut stream = wire::send(&world, b"GET /healthz HTTP/1.1\r\n").await;
+    let begun = tokio::time::Instant::now();
+    // One header every tenth of a second: each arrives in time, the whole does not.
+    while begun.elapsed() < Duration::from_secs(5) {
+        if stream.write_all(b"x: y\r\n").await.is_err() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "the server waits for ever");
+}
+
+#[tokio::test]
+async fn a_body_that_takes_too_long_is_answered_and_writes_nothing() {
+    let world = impatient().await;
+    let agent = world.agent().await;
+    let (task, _) = world.working(&agent).await;
+    let path = format!("/agent-tasks/{task}/events");
+    let head = wire::head(&agent, &path, 200);
+    let body = json!({"events": [{"type": "turn", "payload": {"body": "slow"}}]}).to_string();
+    let mut stream = wire::send(&world, format!("{head}{}", &body[..20]).as_bytes()).await;
+    let begun = tokio::time::Instant::now();
+    let answer = wire::answer(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 503") || answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.contains("application/problem+json") && answer.contains("x-request-id"), "{answer}");
+    assert!((1..5).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    drop(stream);
+    assert_eq!(world.types(&task).await, ["task.created", "session.opened", "state.changed"]);
+    proof::prove(&world.db).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_sends_nothing_does_not_keep_its_place_for_ever() {
+    let world = World::with(|settings| {
+        settings.server.header_timeout_seconds = 1;
+        settings.server.max_connections = 1;
+    })
+    .await;
+    let silent = wire::send(&world, b"").await;
+    // The only place is taken; the next client is served when the silent one was cut off.
+    world.anyone().get("//healthz").await.expect(200);
+    drop(silent);
+}

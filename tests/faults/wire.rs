@@ -1,0 +1,49 @@
+//! Requests over a bare socket, for what no well-behaved client does.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::support::{Client, World};
+
+/// The bytes of a POST.
+pub fn post(client: &Client, path: &str, body: &Value) -> Vec<u8> {
+    let body = body.to_string();
+    let head = head(client, path, body.len());
+    [head.as_bytes(), body.as_bytes()].concat()
+}
+
+/// The head of a POST whose body has so many bytes.
+pub fn head(client: &Client, path: &str, length: usize) -> String {
+    format!(
+        "POST /organizations/acme{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n",
+        client.token()
+    )
+}
+
+/// A connection on which these bytes were sent.
+pub async fn send(world: &World, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(world.base.strip_prefix("http://").unwrap()).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    stream
+}
+
+/// What the server says until it ends the connection, within ten seconds.
+pub async fn rest(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+    // A reset is an end too.
+    let _ = read.expect("the server keeps the connection open");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The beginning of the answer, within ten seconds.
+pub async fn answer(stream: &mut TcpStream) -> String {
+    let mut buffer = [0; 4096];
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut buffer)).await;
+    let length = read.expect("no answer within ten seconds").unwrap();
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
+}
