@@ -1,6 +1,6 @@
 //! The schema, as the catalogue tells it.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 #[path = "api/support/mod.rs"]
 #[allow(dead_code, unused_imports)]

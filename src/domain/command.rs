@@ -95,8 +95,6 @@ pub struct NewRequest {
     pub ttl: Duration,
     /// The harness's key for it.
     pub request_key: Option<String>,
-    /// The request that this one voids.
-    pub supersedes: Option<RequestId>,
 }
 
 /// How a person resolves a request, checked and redacted.

@@ -142,6 +142,8 @@ fn read_request(app: &App, body: &Body<'_>, key: Option<String>) -> Checked<Box<
     let now = app.service().clock().now();
     let expires_at = fields.time_opt("expires_at");
     check_expiry(&mut fields, expires_at, now);
+    // Read again with the state; here its fault is told with the others.
+    fields.id_opt::<RequestId>("supersedes");
     let request = NewRequest {
         kind: kind.unwrap_or(RequestKind::Feedback),
         title: fields.text("title", 1..=TITLE_MAX),
@@ -152,7 +154,6 @@ fn read_request(app: &App, body: &Body<'_>, key: Option<String>) -> Checked<Box<
         expires_at,
         ttl: app.service().settings().request_ttl,
         request_key: key,
-        supersedes: fields.id_opt::<RequestId>("supersedes"),
     };
     fields.finish(Box::new(request))
 }

@@ -3,8 +3,9 @@
 //! `tests/run` starts what is needed and names it in `MANDATE_TEST_DATABASE_URL`. Every test has a database of its
 //! own, which stays for `tests/aftermath.rs` to audit.
 
-#![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::missing_panics_doc, missing_docs)]
 
+#[allow(dead_code, unused_imports, reason = "other test programs include it too, and each uses its part")]
 mod support;
 
 mod appending;

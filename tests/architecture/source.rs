@@ -93,9 +93,9 @@ fn string(rest: &str) -> usize {
 }
 
 fn raw_string(rest: &str, before: &str) -> Option<usize> {
-    let hashed = rest.strip_prefix('r')?;
-    let hashes = hashed.len() - hashed.trim_start_matches('#').len();
-    let inside = hashed[hashes..].strip_prefix('"')?;
+    let after = rest.strip_prefix('r')?;
+    let hashes = after.len() - after.trim_start_matches('#').len();
+    let inside = after[hashes..].strip_prefix('"')?;
     if before.ends_with(|c: char| c.is_alphanumeric() && c != 'b') {
         return None;
     }

@@ -153,9 +153,8 @@ pub fn snapshot(full: &Aggregate, command: &Command) -> Aggregate {
         Command::Append { session, .. } | Command::Report { session, .. } | Command::SetOutcome { session, .. } => {
             (session.clone().ok().flatten().and_then(by_id), None)
         }
-        Command::OpenRequest { session, request } => {
-            let superseded = request.as_ref().ok().and_then(|new| new.supersedes);
-            let superseded = superseded.and_then(|id| full.request(id).cloned());
+        Command::OpenRequest { session, supersedes, .. } => {
+            let superseded = supersedes.and_then(|id| full.request(id).cloned());
             (session.clone().ok().flatten().and_then(by_id), superseded)
         }
         Command::Withdraw { session, request } => {

@@ -171,9 +171,8 @@ impl Run {
             expires_at: None,
             ttl: Duration::from_mins(1),
             request_key: key.map(str::to_owned),
-            supersedes: None,
         };
-        self.give(&Command::OpenRequest { session: Ok(None), request: Ok(Box::new(request)) });
+        self.give(&Command::OpenRequest { session: Ok(None), supersedes: None, request: Ok(Box::new(request)) });
         self.aggregate.requests().last().unwrap().id
     }
 

@@ -47,8 +47,8 @@ pub(super) fn open(
         .iter()
         .find(|request| request.is_open() && new.request_key.is_some() && request.request_key == new.request_key)
         .map(|request| request.id);
-    let supersedes = new.supersedes.or(same_key);
-    for old in [new.supersedes, same_key].into_iter().flatten() {
+    let replaced = supersedes.or(same_key);
+    for old in [supersedes, same_key].into_iter().flatten() {
         // Both may name the same request.
         if draft.next().request(old).is_some_and(Request::is_open) {
             draft.guards().unexpired.push(old);
@@ -65,7 +65,7 @@ pub(super) fn open(
         artifact_digests: new.artifact_digests,
         expires_at,
         request_key: new.request_key,
-        supersedes,
+        supersedes: replaced,
     };
     draft.request(id, &Payload::RequestOpened(Box::new(opened)), session)?;
     draft.settle(StateReason::RequestOpened)?;

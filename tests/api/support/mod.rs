@@ -17,7 +17,7 @@ use mandate::config::{IssuerSettings, SecretUrl, Settings};
 use mandate::domain::time::Timestamp;
 use mandate::service::{Clock, Service};
 use mandate::shutdown::Shutdown;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 
@@ -156,8 +156,8 @@ impl World {
 
     /// A person whose token has these claims too.
     pub fn person_claiming(&self, id: &str, claims: Value) -> Client {
-        let claims: Map<String, Value> = claims.as_object().cloned().unwrap();
-        let hour = Duration::from_secs(3_600);
+        let Value::Object(claims) = claims else { panic!("claims are an object") };
+        let hour = Duration::from_hours(1);
         let token = self.mint.mint(id, ISSUER, AUDIENCE, hour, claims, self.now());
         self.bearer(&token)
     }
