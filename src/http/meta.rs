@@ -40,7 +40,7 @@ pub async fn readyz(State(app): State<App>) -> Answer {
     }
 }
 
-/// Metrics in the OpenMetrics text format.
+/// Metrics in the `OpenMetrics` text format.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "service",
     responses((status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8")))]
 pub async fn metrics(State(app): State<App>) -> Response {
