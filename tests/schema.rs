@@ -242,7 +242,7 @@ async fn hot_writes_touch_no_index() {
         WHERE schemaname = 'agent_runtime' AND relname = $1";
     for nth in 0..500 {
         let (task, session) = &tasks[nth % tasks.len()];
-        let (reply, status) = match nth % 3 {
+        let (reply, expected) = match nth % 3 {
             0 => (agent.say(task, session, "a turn").await, 201),
             1 => {
                 let body = json!({"idempotency_key": nth.to_string(), "model_id": "sonnet", "tokens_in": 1,
@@ -251,7 +251,7 @@ async fn hot_writes_touch_no_index() {
             }
             _ => (agent.post_nothing(&format!("/agent-tasks/{task}/sessions/{session}/heartbeat")).await, 200),
         };
-        reply.expect(status);
+        reply.expect(expected);
     }
     // A backend hands in its counts when it ends at the latest.
     world.stop().await;

@@ -28,6 +28,7 @@ mod payloads;
 mod people;
 mod ranking;
 mod redaction;
+mod replay;
 mod reply;
 mod requests;
 mod resolutions;

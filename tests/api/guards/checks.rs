@@ -51,7 +51,7 @@ impl Facts<'_> {
 #[tokio::test]
 async fn the_table_takes_exactly_the_pairs_of_outcome_and_reason_that_the_domain_takes() {
     let rows = Rows::new().await;
-    let mut db = rows.world.db.acquire().await.unwrap();
+    let mut db = rows.db.acquire().await.unwrap();
     let mut db = db.begin().await.unwrap();
     let outcomes: Vec<Option<Outcome>> = Outcome::ALL.iter().copied().map(Some).chain([None]).collect();
     let reasons: Vec<Option<OutcomeReason>> = OutcomeReason::ALL.iter().copied().map(Some).chain([None]).collect();
@@ -81,7 +81,7 @@ async fn the_table_takes_exactly_the_pairs_of_outcome_and_reason_that_the_domain
 #[tokio::test]
 async fn the_table_takes_exactly_the_status_that_the_domain_derives() {
     let rows = Rows::new().await;
-    let mut db = rows.world.db.acquire().await.unwrap();
+    let mut db = rows.db.acquire().await.unwrap();
     let mut db = db.begin().await.unwrap();
     for outcome in [None, Some(Outcome::DoneActed)] {
         for control in Control::ALL {

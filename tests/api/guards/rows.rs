@@ -1,13 +1,23 @@
 //! Rows of every kind, and statements that go past the application.
 
 use serde_json::json;
-use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, Executor as _, PgPool, Row as _};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use uuid::Uuid;
 
 use crate::support::World;
 
-/// A world with a task that is open, with everything in it, and one that is closed.
+/// One database for all of these tests, because none of them leaves a change in it.
+static PLANTED: OnceCell<(String, Uuid)> = OnceCell::const_new();
+/// One test at a time: what locks whole tables would meet what locks rows.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// A task that is open, with everything in it, and one that is closed.
 pub struct Rows {
-    pub world: World,
+    pub db: PgPool,
+    organization: Uuid,
+    _turn: MutexGuard<'static, ()>,
 }
 
 /// What the database says to a statement.
@@ -17,38 +27,48 @@ pub struct Refused {
     pub message: String,
 }
 
+/// Leads two tasks through the API, and stops the server.
+async fn plant() -> (String, Uuid) {
+    let world = World::new().await;
+    let agent = world.agent().await;
+    let ada = world.person("ada");
+    let (open, session) = world.working(&agent).await;
+    agent.say(&open, &session, "I begin.").await.expect(201);
+    agent.spend(&open, "u1", 10, 10).await.expect(201);
+    let other = agent.open_session(&open, "s2").await;
+    let path = format!("/agent-tasks/{open}/sessions/{other}/close");
+    agent.post(&path, &json!({"reason": "done"})).await.expect(200);
+    let settled = agent.ask(&open, &[]).await;
+    let path = format!("/agent-tasks/{open}/requests/{settled}/resolve");
+    ada.post(&path, &json!({"status": "answered", "answer": "yes"})).await.expect(201);
+    agent.ask(&open, &[]).await;
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let body = json!({"kind": "approval", "title": "Merge?", "artifact_digests": [digest], "request_key": "k"});
+    agent.post(&format!("/agent-tasks/{open}/requests"), &body).await.expect(201);
+    let closed = world.task_with(json!({"idempotency_key": "c1", "budget": "5"})).await;
+    let session = agent.open_session(&closed, "s1").await;
+    agent.say(&closed, &session, "I begin.").await.expect(201);
+    agent.spend(&closed, "u1", 10, 10).await.expect(201);
+    agent.finish(&closed).await.expect(200);
+    assert_eq!((open.as_str(), closed.as_str()), ("T-1", "T-2"));
+    world.stop().await;
+    world.db.close().await;
+    (world.database_url.clone(), world.seed.organization_id)
+}
+
 impl Rows {
     pub async fn new() -> Self {
-        let world = World::new().await;
-        let agent = world.agent().await;
-        let ada = world.person("ada");
-        let (open, session) = world.working(&agent).await;
-        agent.say(&open, &session, "I begin.").await.expect(201);
-        agent.spend(&open, "u1", 10, 10).await.expect(201);
-        let other = agent.open_session(&open, "s2").await;
-        let path = format!("/agent-tasks/{open}/sessions/{other}/close");
-        agent.post(&path, &json!({"reason": "done"})).await.expect(200);
-        let settled = agent.ask(&open, &[]).await;
-        let path = format!("/agent-tasks/{open}/requests/{settled}/resolve");
-        ada.post(&path, &json!({"status": "answered", "answer": "yes"})).await.expect(201);
-        agent.ask(&open, &[]).await;
-        let digest = format!("sha256:{}", "a".repeat(64));
-        let body = json!({"kind": "approval", "title": "Merge?", "artifact_digests": [digest], "request_key": "k"});
-        agent.post(&format!("/agent-tasks/{open}/requests"), &body).await.expect(201);
-        let closed = world.task_with(json!({"idempotency_key": "c1", "budget": "5"})).await;
-        let session = agent.open_session(&closed, "s1").await;
-        agent.say(&closed, &session, "I begin.").await.expect(201);
-        agent.spend(&closed, "u1", 10, 10).await.expect(201);
-        agent.finish(&closed).await.expect(200);
-        assert_eq!((open.as_str(), closed.as_str()), ("T-1", "T-2"));
-        Self { world }
+        let turn = TURN.lock().await;
+        let (url, organization) = PLANTED.get_or_init(plant).await;
+        let db = PgPoolOptions::new().max_connections(2).connect(url).await.unwrap();
+        Self { db, organization: *organization, _turn: turn }
     }
 
     /// `:open` and `:closed` stand for the ids of the two tasks, `:org` for the organization.
     async fn resolve(&self, statement: &str) -> String {
         let tasks = "SELECT id::text FROM agent_runtime.tasks ORDER BY short_number";
-        let ids: Vec<String> = sqlx::query_scalar(tasks).fetch_all(&self.world.db).await.unwrap();
-        let organization = self.world.seed.organization_id;
+        let ids: Vec<String> = sqlx::query_scalar(tasks).fetch_all(&self.db).await.unwrap();
+        let organization = self.organization;
         statement
             .replace(":open", &format!("'{}'", ids[0]))
             .replace(":closed", &format!("'{}'", ids[1]))
@@ -59,7 +79,7 @@ impl Rows {
     /// rows, or the refusal.
     pub async fn attempt(&self, statements: &[&str]) -> Result<u64, Refused> {
         let (last, before) = statements.split_last().unwrap();
-        let mut transaction = self.world.db.begin().await.unwrap();
+        let mut transaction = self.db.begin().await.unwrap();
         for statement in before {
             let statement = self.resolve(statement).await;
             let done = transaction.execute(AssertSqlSafe(statement.clone())).await;
@@ -94,7 +114,7 @@ impl Rows {
     pub async fn columns(&self, table: &str) -> Vec<(String, String)> {
         let query = "SELECT attname::text, format_type(atttypid, NULL) AS type FROM pg_attribute
             WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
-        let rows = sqlx::query(query).bind(table).fetch_all(&self.world.db).await.unwrap();
+        let rows = sqlx::query(query).bind(table).fetch_all(&self.db).await.unwrap();
         let other = |row: &sqlx::postgres::PgRow| {
             let (name, kind): (String, String) = (row.get("attname"), row.get("type"));
             let other = match kind.as_str() {

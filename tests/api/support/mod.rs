@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use mandate::app::Mandate;
+use mandate::app::{Mandate, store_options};
 use mandate::auth::mint::PersonMint;
 use mandate::config::{IssuerSettings, SecretUrl, Settings};
 use mandate::domain::time::Timestamp;
 use mandate::service::{Clock, Service};
 use mandate::shutdown::Shutdown;
+use mandate::store::Store;
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
@@ -49,7 +50,7 @@ pub struct World {
     skew: Arc<AtomicI64>,
     frozen: Arc<AtomicI64>,
     shutdown: Shutdown,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl World {
@@ -79,6 +80,31 @@ impl World {
         .await;
         world.mint = Arc::clone(&other.mint);
         world
+    }
+
+    /// The same server again, at the same address, as after a restart.
+    pub async fn restarted(mut self) -> Self {
+        self.stop().await;
+        let address = self.base.strip_prefix("http://").unwrap().parse().unwrap();
+        let settings = self.settings.clone();
+        let db = PgPoolOptions::new().max_connections(2).connect(&self.database_url).await.unwrap();
+        let mut world = Self::over(self.database_url.clone(), db, self.seed.clone(), |own| {
+            *own = settings;
+            own.server.listen = address;
+        })
+        .await;
+        world.mint = Arc::clone(&self.mint);
+        // The keys lie there.
+        std::mem::swap(&mut world.folder, &mut self.folder);
+        world
+    }
+
+    /// What the audit of this world's database finds.
+    pub async fn audit(&self) -> Vec<String> {
+        let store = Store::connect(&store_options(&self.settings)).unwrap();
+        let audit = store.audit().await.unwrap();
+        store.close().await;
+        audit.findings.iter().map(|finding| format!("{}: {}", finding.place, finding.fault)).collect()
     }
 
     async fn over(database_url: String, db: PgPool, seed: Seed, change: impl FnOnce(&mut Settings)) -> Self {
@@ -115,7 +141,7 @@ impl World {
         let base = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(mandate.run(listener, shutdown.clone()));
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
-        Self { base, seed, database_url, db, service, settings, mint, http, skew, frozen, shutdown, _folder: folder }
+        Self { base, seed, database_url, db, service, settings, mint, http, skew, frozen, shutdown, folder }
     }
 
     /// Moves the server's clock by so many seconds; the database's clock stays.
