@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::support::{World, eventually};
 
 #[path = "../../examples/replay/mod.rs"]
-mod replay;
+mod harness;
 
-use replay::Options;
-use replay::keys::Keys;
-use replay::plan::Plan;
-use replay::player;
-use replay::recording::Recording;
-use replay::summary::Summary;
+use harness::Options;
+use harness::keys::Keys;
+use harness::plan::Plan;
+use harness::player;
+use harness::recording::Recording;
+use harness::summary::Summary;
 
 fn recording(name: &str) -> Recording {
     let data = std::env::var("MANDATE_TEST_DATA").expect("MANDATE_TEST_DATA is set by tests/run");
@@ -35,7 +35,7 @@ async fn options(world: &World) -> Options {
         client_id: world.seed.agent.client_id.clone(),
         client_secret: world.seed.agent.client_secret.clone(),
         token: ada.token().to_owned(),
-        patience: Duration::from_secs(60),
+        patience: Duration::from_mins(1),
         pace: Duration::ZERO,
     }
 }
