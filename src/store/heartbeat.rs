@@ -17,7 +17,7 @@ pub enum Heartbeat {
     Silent,
 }
 
-static HEARTBEAT: LazyLock<String> = LazyLock::new(|| {
+pub(super) static HEARTBEAT: LazyLock<String> = LazyLock::new(|| {
     let columns = TASK_COLUMNS.split(", ").map(|column| format!("t.{}", column.trim())).collect::<Vec<_>>().join(", ");
     format!(
         "WITH s AS (

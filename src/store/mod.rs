@@ -1,6 +1,8 @@
 //! Postgres: the only room that knows sqlx. The pool is private to it, and [`Store::commit`] is the only writer of
 //! tasks and events.
 
+#[doc(hidden)]
+pub mod bare;
 mod commit;
 mod create;
 pub mod directory;
