@@ -14,11 +14,13 @@ mod lease;
 mod requests;
 mod rows;
 mod sessions;
+mod shelf;
 mod statements;
 mod tasks;
 mod usage;
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
@@ -31,6 +33,7 @@ pub use error::{CommitError, StoreError};
 pub use events::EventPage;
 pub use heartbeat::Heartbeat;
 pub use requests::{InboxPage, InboxRow};
+use shelf::Shelf;
 pub use tasks::{Sort, TaskFilter, TaskPage, TaskPosition, Want};
 pub use usage::StoredReport;
 
@@ -59,6 +62,7 @@ pub struct StoreOptions {
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: PgPool,
+    shelf: Arc<Shelf>,
     pooled_by_proxy: bool,
     session_timeout: Duration,
 }
@@ -79,7 +83,9 @@ impl Store {
             .acquire_timeout(options.acquire_timeout)
             .test_before_acquire(false)
             .connect_lazy_with(connect);
-        Ok(Self { pool, pooled_by_proxy: options.transaction_pooler, session_timeout: options.session_timeout })
+        let shelf = Arc::new(Shelf::new(pool.clone(), options.max_connections, options.acquire_timeout));
+        let (pooled_by_proxy, session_timeout) = (options.transaction_pooler, options.session_timeout);
+        Ok(Self { pool, shelf, pooled_by_proxy, session_timeout })
     }
 
     /// Applies the migrations, one process at a time.
@@ -109,7 +115,10 @@ impl Store {
     where
         T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
     {
-        Ok(sqlx::query_scalar(statement).persistent(!self.pooled_by_proxy).fetch_one(&self.pool).await?)
+        let mut lease = self.lease().await?;
+        let value = sqlx::query_scalar(statement).persistent(self.named()).fetch_one(&mut *lease).await?;
+        lease.done().await?;
+        Ok(value)
     }
 
     /// How long a session may be silent.
@@ -119,6 +128,7 @@ impl Store {
 
     /// Closes the pool; calls that are under way end first.
     pub async fn close(&self) {
+        self.shelf.close();
         self.pool.close().await;
     }
 }
