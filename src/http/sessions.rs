@@ -75,8 +75,8 @@ pub async fn heartbeat(State(app): State<App>, auth: Authenticated, body: RawBod
     auth.caller.harness_of(&located.task)?;
     let session = path_id(auth.param("session"), Refusal::SessionNotFound)?;
     body.optional(&[])?;
-    let task = app.service().heartbeat(&located, session).await?;
-    ok(&app.task_state(&task))
+    let standing = app.service().heartbeat(&located, session).await?;
+    ok(&app.task_state(standing))
 }
 
 /// Close a session.

@@ -6,8 +6,8 @@ use crate::domain::command::{Command, NewSession};
 use crate::domain::ids::SessionId;
 use crate::domain::refusal::{Checked, Refusal};
 use crate::domain::session::Session;
-use crate::domain::task::Task;
-use crate::store::{Heartbeat, Want};
+use crate::domain::task::{Standing, Task};
+use crate::store::Want;
 
 impl Service {
     /// Opens a session; the key of an open one answers that.
@@ -45,10 +45,10 @@ impl Service {
     }
 
     /// Records a sign of life. Nothing reopens: a closed session or task refuses.
-    pub async fn heartbeat(&self, located: &Located, session: SessionId) -> Result<Task, ServiceError> {
+    pub async fn heartbeat(&self, located: &Located, session: SessionId) -> Result<Standing, ServiceError> {
         let organization = located.task.organization;
-        if let Heartbeat::Alive(task) = self.store.heartbeat(organization, located.id, session).await? {
-            return Ok(*task);
+        if let Some(standing) = self.store.heartbeat(organization, located.id, session).await? {
+            return Ok(standing);
         }
         let want = Want { session: Some(session), ..Want::default() };
         let aggregate = self.store.load(organization, located.id, &want).await?.ok_or(Refusal::TaskNotFound)?;

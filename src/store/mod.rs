@@ -31,7 +31,6 @@ pub use create::NewTask;
 pub use due::{DueRequests, DueSessions};
 pub use error::{CommitError, StoreError};
 pub use events::EventPage;
-pub use heartbeat::Heartbeat;
 pub use requests::{InboxPage, InboxRow};
 use shelf::Shelf;
 pub use tasks::{Sort, TaskFilter, TaskPage, TaskPosition, Want};
