@@ -54,21 +54,27 @@ impl RawBody {
 
     /// The body of a route with required members. The members named `content` are redacted.
     pub fn required(&self, content: &[&str]) -> Result<Body<'_>, Refusal> {
-        self.read(content, false)
+        let (value, faults) = self.scan()?;
+        Ok(Body::new(value, faults, content, self.idempotency_key.as_deref()))
+    }
+
+    /// A batch whose entries have ids of their own: nothing keeps its hash, so it has none.
+    pub fn batch(&self) -> Result<Body<'_>, Refusal> {
+        let (value, faults) = self.scan()?;
+        Ok(Body { value, faults, hash: [0; 32], redacted: Vec::new(), header_key: None })
     }
 
     /// The body of a route without required members: it may be absent altogether.
     pub fn optional(&self, content: &[&str]) -> Result<Body<'_>, Refusal> {
-        self.read(content, true)
+        if self.bytes.as_ref().is_ok_and(Bytes::is_empty) {
+            return Ok(Body::new(Value::Null, Vec::new(), content, self.idempotency_key.as_deref()));
+        }
+        self.required(content)
     }
 
-    fn read(&self, content: &[&str], may_be_absent: bool) -> Result<Body<'_>, Refusal> {
+    fn scan(&self) -> Result<(Value<'_>, Vec<Fault>), Refusal> {
         let bytes = self.bytes.as_ref().map_err(Clone::clone)?;
-        let header_key = self.idempotency_key.as_deref();
         if bytes.is_empty() {
-            if may_be_absent {
-                return Ok(Body::new(Value::Null, Vec::new(), content, header_key));
-            }
             return Err(Refusal::InvalidJson("the body is empty".to_owned()));
         }
         if !self.is_json {
@@ -80,7 +86,7 @@ impl RawBody {
             .iter()
             .map(|violation| Fault::new(violation.pointer.clone(), violation.kind.to_string()))
             .collect();
-        Ok(Body::new(scanned.value, faults, content, header_key))
+        Ok((scanned.value, faults))
     }
 }
 

@@ -99,7 +99,7 @@ pub async fn read(State(app): State<App>, auth: Authenticated, query: Query) -> 
 pub async fn append(State(app): State<App>, auth: Authenticated, body: RawBody) -> Answer {
     let located = app.service().locate(&auth.caller, auth.param("task")).await?;
     auth.caller.harness_of(&located.task)?;
-    let mut body = body.required(&[])?;
+    let mut body = body.batch()?;
     let (session, call) = (body.session(), body.call(&auth.caller));
     let now = app.service().clock().now();
     let faults = std::mem::take(&mut body.faults);
