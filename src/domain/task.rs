@@ -249,15 +249,71 @@ impl Task {
 
     /// `budget − cost_total − set_aside`: negative by the calls in flight; absent without a budget.
     pub fn budget_remaining(&self) -> Option<Money> {
-        let budget = self.pinned.budget?;
-        // Each of the three is far inside the range in which differences are exact.
-        budget.checked_sub(self.facts.cost_total).and_then(|rest| rest.checked_sub(self.facts.set_aside)).ok()
+        remaining(self.pinned.budget, self.facts.cost_total, self.facts.set_aside)
     }
 
     /// Whether the cost is all there is: no report went unmeasured or unpriced.
     pub fn budget_certain(&self) -> bool {
         self.facts.unmeasured_reports == 0 && self.facts.unpriced_reports == 0
     }
+}
+
+/// What a harness needs to know of its task at every turn, and no more: it is read with every heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The quotable number.
+    pub short_id: ShortId,
+    /// What the task is doing.
+    pub status: Status,
+    /// What people want of it.
+    pub control: Control,
+    /// The agent's phase.
+    pub phase: Option<String>,
+    /// How it ended; set exactly when closed.
+    pub ending: Option<Ending>,
+    /// The length of the log.
+    pub last_seq: i64,
+    /// The hard budget.
+    pub budget: Option<Money>,
+    /// Σ of the ledger's costs.
+    pub cost_total: Money,
+    /// What is set aside for children.
+    pub set_aside: Money,
+    /// Whether the cost is all there is.
+    pub budget_certain: bool,
+    /// Open requests.
+    pub open_requests: u32,
+}
+
+impl From<&Task> for Standing {
+    fn from(task: &Task) -> Self {
+        let facts = task.facts();
+        Self {
+            short_id: task.pinned().short_id,
+            status: facts.status,
+            control: facts.control,
+            phase: facts.phase.clone(),
+            ending: facts.ending,
+            last_seq: facts.last_seq,
+            budget: task.pinned().budget,
+            cost_total: facts.cost_total,
+            set_aside: facts.set_aside,
+            budget_certain: task.budget_certain(),
+            open_requests: facts.open_requests,
+        }
+    }
+}
+
+impl Standing {
+    /// As [`Task::budget_remaining`].
+    pub fn budget_remaining(&self) -> Option<Money> {
+        remaining(self.budget, self.cost_total, self.set_aside)
+    }
+}
+
+fn remaining(budget: Option<Money>, cost_total: Money, set_aside: Money) -> Option<Money> {
+    // Each of the three is far inside the range in which differences are exact.
+    budget?.checked_sub(cost_total).and_then(|rest| rest.checked_sub(set_aside)).ok()
 }
 
 /// The status that follows from `facts`.

@@ -79,9 +79,11 @@ impl RawBody {
         self.read(content, false, BODY_LEVELS)
     }
 
-    /// The body of a batch of events, whose payloads are redacted and measured one by one.
+    /// A batch of events, whose payloads are redacted and measured one by one. Its entries have ids of their own, so
+    /// nothing keeps its hash and it has none.
     pub fn batch(&self) -> Result<Body<'_>, Refusal> {
-        self.read(&[], false, BATCH_LEVELS)
+        let (value, faults) = self.scan(BATCH_LEVELS)?;
+        Ok(Body { value, faults, hash: [0; 32], redacted: Vec::new(), header_key: &self.idempotency_key })
     }
 
     /// The body of a route without required members: it may be absent altogether.
@@ -90,12 +92,19 @@ impl RawBody {
     }
 
     fn read(&self, content: &[&str], may_be_absent: bool, levels: usize) -> Result<Body<'_>, Refusal> {
-        let bytes = self.bytes.as_ref().map_err(Clone::clone)?;
         let header_key = &self.idempotency_key;
+        if may_be_absent && self.bytes.as_ref().is_ok_and(Bytes::is_empty) {
+            return Ok(Body::new(Value::Null, Vec::new(), content, header_key));
+        }
+        let (value, faults) = self.scan(levels)?;
+        let body = Body::new(value, faults, content, header_key);
+        check_size(&body.value, content)?;
+        Ok(body)
+    }
+
+    fn scan(&self, levels: usize) -> Result<(Value<'_>, Vec<Fault>), Refusal> {
+        let bytes = self.bytes.as_ref().map_err(Clone::clone)?;
         if bytes.is_empty() {
-            if may_be_absent {
-                return Ok(Body::new(Value::Null, Vec::new(), content, header_key));
-            }
             return Err(Refusal::InvalidJson("the body is empty".to_owned()));
         }
         if !self.is_json {
@@ -107,9 +116,7 @@ impl RawBody {
             .iter()
             .map(|violation| Fault::new(violation.pointer.clone(), violation.kind.to_string()))
             .collect();
-        let body = Body::new(scanned.value, faults, content, header_key);
-        check_size(&body.value, content)?;
-        Ok(body)
+        Ok((scanned.value, faults))
     }
 }
 

@@ -36,7 +36,7 @@ use utoipa_axum::routes;
 
 use crate::auth::verifier::Verifier;
 use crate::directory::Directory;
-use crate::domain::task::Task;
+use crate::domain::task::Standing;
 use crate::service::Service;
 pub use metrics::Metrics;
 pub use openapi::document;
@@ -119,8 +119,8 @@ impl App {
         self.0.mutations.wait().await;
     }
 
-    fn task_state(&self, task: &Task) -> views::TaskState {
-        views::TaskState::new(task, self.0.service.settings().heartbeat_interval)
+    fn task_state(&self, task: impl Into<Standing>) -> views::TaskState {
+        views::TaskState::new(task.into(), self.0.service.settings().heartbeat_interval)
     }
 }
 

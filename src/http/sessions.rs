@@ -79,8 +79,8 @@ pub async fn heartbeat(State(app): State<App>, auth: Authenticated, body: RawBod
         return Err(refusal.into());
     }
     body.optional(&[])?;
-    let task = app.service().heartbeat(&located, session).await?;
-    ok(&app.task_state(&task))
+    let standing = app.service().heartbeat(&located, session).await?;
+    ok(&app.task_state(standing))
 }
 
 /// Close a session.

@@ -263,8 +263,8 @@ pub async fn waiting(State(app): State<App>, auth: Authenticated) -> Answer {
         ("task" = String, Path, description = "The task's short id, in any letter case")),
     responses((status = 200, description = "The task", body = TaskView)))]
 pub async fn read(State(app): State<App>, auth: Authenticated) -> Answer {
-    let located = app.service().read(&auth.caller, auth.param("task")).await?;
-    ok(&TaskView::from(&located.task))
+    let task = app.service().task(&auth.caller, auth.param("task")).await?;
+    ok(&TaskView::from(&task))
 }
 
 /// List a task's sessions.

@@ -5,7 +5,7 @@ use crate::domain::event::{Actor, ActorKind, Channel};
 use crate::domain::ids::{AccountId, AgentId, OrganizationId, PersonId, TaskId};
 use crate::domain::principal::{Permission, Role};
 use crate::domain::refusal::Refusal;
-use crate::domain::task::{Origin, Task};
+use crate::domain::task::{Origin, Pinned};
 
 /// A principal within one organization.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,9 +71,9 @@ impl Caller {
     }
 
     /// The account of the task's agent, the only caller of the harness's routes.
-    pub fn harness_of(&self, task: &Task) -> Result<AccountId, Refusal> {
+    pub fn harness_of(&self, task: &Ownership) -> Result<AccountId, Refusal> {
         match &self.principal {
-            Principal::Agent { account, .. } if *account == task.pinned().service_account_id => Ok(*account),
+            Principal::Agent { account, .. } if *account == task.account => Ok(*account),
             Principal::Agent { .. } | Principal::Trigger { .. } | Principal::Person { .. } => {
                 Err(Refusal::AgentTaskForbidden)
             }
@@ -82,17 +82,15 @@ impl Caller {
 
     /// Whether the caller may read the task: people by role, the task's own account, the parent's account, and the
     /// trigger that created it.
-    pub fn may_read(&self, task: &Task) -> Result<(), Refusal> {
-        let pinned = task.pinned();
+    pub fn may_read(&self, task: &Ownership) -> Result<(), Refusal> {
         match &self.principal {
             Principal::Person { .. } => self.require(Permission::Read),
             Principal::Agent { account, agent } => {
-                let parent = matches!(&pinned.origin, Origin::Task { agent_id, .. } if agent_id == agent);
-                let own = *account == pinned.service_account_id;
+                let (own, parent) = (task.account == *account, task.parent_agent == Some(*agent));
                 if own || parent { Ok(()) } else { Err(Refusal::AgentTaskForbidden) }
             }
             Principal::Trigger { account } => {
-                let own = pinned.created_by_account == Some(*account);
+                let own = task.created_by == Some(*account);
                 if own { Ok(()) } else { Err(Refusal::PermissionDenied(Permission::Read)) }
             }
         }
@@ -153,11 +151,42 @@ impl<T> Answered<T> {
     }
 }
 
-/// The task that a route names, as one look found it.
-#[derive(Debug, Clone)]
+/// What of a task decides whose it is. Creation pinned it, so it never changes and may be remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ownership {
+    /// The tenant.
+    pub organization: OrganizationId,
+    /// The agent.
+    pub agent: AgentId,
+    /// The agent's account.
+    pub account: AccountId,
+    /// The trigger's account, when a trigger created it.
+    pub created_by: Option<AccountId>,
+    /// The parent's agent, when it was delegated.
+    pub parent_agent: Option<AgentId>,
+}
+
+impl From<&Pinned> for Ownership {
+    fn from(pinned: &Pinned) -> Self {
+        let parent_agent = match &pinned.origin {
+            Origin::Task { agent_id, .. } => Some(*agent_id),
+            Origin::Human { .. } | Origin::Schedule { .. } | Origin::Webhook { .. } => None,
+        };
+        Self {
+            organization: pinned.organization_id,
+            agent: pinned.agent_id,
+            account: pinned.service_account_id,
+            created_by: pinned.created_by_account,
+            parent_agent,
+        }
+    }
+}
+
+/// The task that a route names. Its facts are not here: they are read when something is decided on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Located {
     /// The task.
     pub id: TaskId,
-    /// Its row at the time of the look.
-    pub task: Task,
+    /// Whose it is.
+    pub task: Ownership,
 }

@@ -138,7 +138,7 @@ impl Service {
 
     /// The state of a task with nothing but what is open.
     pub async fn snapshot(&self, located: &Located) -> Result<Aggregate, ServiceError> {
-        let organization = located.task.pinned().organization_id;
+        let organization = located.task.organization;
         let loaded = self.store.load(organization, located.id, &crate::store::Want::default()).await?;
         loaded.ok_or(ServiceError::Refused(Refusal::TaskNotFound))
     }

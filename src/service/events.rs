@@ -94,7 +94,7 @@ impl Service {
 }
 
 fn is_same(stored: &Event, event: &HarnessEvent, located: &Located) -> bool {
-    let agent = located.task.pinned().agent_id.to_string();
+    let agent = located.task.agent.to_string();
     let actor_id = event.actor_id.as_deref().unwrap_or(&agent);
     stored.event_type == event.event_type.as_str()
         && stored.schema_version == event.schema_version

@@ -21,6 +21,7 @@ use std::time::Duration;
 use moka::future::Cache;
 use tokio::sync::Mutex;
 
+use self::caller::Located;
 pub use self::caller::{Answered, Call, Caller, Principal, Replay};
 pub use self::clock::Clock;
 pub use self::error::ServiceError;
@@ -30,7 +31,7 @@ use crate::domain::aggregate::Aggregate;
 use crate::domain::change::{Change, Context, Decision};
 use crate::domain::command::{Command, Correction};
 use crate::domain::event::Actor;
-use crate::domain::ids::{AccountId, OrganizationId, TaskId};
+use crate::domain::ids::{AccountId, OrganizationId, ShortId, TaskId};
 use crate::domain::refusal::Refusal;
 use crate::store::{CommitError, Store, Want};
 // What reading routes ask for.
@@ -42,6 +43,9 @@ const ATTEMPTS_MAX: u32 = 50;
 const QUEUES_MAX: u64 = 20_000;
 /// How long an idle one is kept.
 const QUEUE_IDLE: Duration = Duration::from_mins(10);
+
+/// How many tasks are remembered by their names, at some hundred bytes each.
+const LOCATED_MAX: u64 = 100_000;
 
 /// Settings of the use cases.
 #[derive(Debug, Clone)]
@@ -62,6 +66,8 @@ pub struct Service {
     clock: Clock,
     settings: ServiceSettings,
     queues: Cache<(OrganizationId, TaskId), Queue>,
+    /// What tasks are named never changes, nor whose they are.
+    located: Cache<(OrganizationId, ShortId), Located>,
     counters: Counters,
 }
 
@@ -137,7 +143,8 @@ impl Service {
     /// Puts the use cases together.
     pub fn new(store: Store, directory: Arc<dyn Directory>, clock: Clock, settings: ServiceSettings) -> Self {
         let queues = Cache::builder().max_capacity(QUEUES_MAX).time_to_idle(QUEUE_IDLE).build();
-        Self { store, directory, clock, settings, queues, counters: Counters::default() }
+        let located = Cache::new(LOCATED_MAX);
+        Self { store, directory, clock, settings, queues, located, counters: Counters::default() }
     }
 
     /// The clock.

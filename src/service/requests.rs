@@ -108,7 +108,7 @@ impl Service {
 
     /// Refuses a request that is not the task's.
     pub async fn require_request(&self, located: &Located, request: RequestId) -> Result<(), ServiceError> {
-        let organization = located.task.pinned().organization_id;
+        let organization = located.task.organization;
         match self.store.request(organization, located.id, request).await? {
             Some(_) => Ok(()),
             None => Err(Refusal::RequestNotFound.into()),

@@ -6,8 +6,8 @@ use crate::domain::command::{Command, NewSession};
 use crate::domain::ids::SessionId;
 use crate::domain::refusal::{Checked, Refusal};
 use crate::domain::session::Session;
-use crate::domain::task::Task;
-use crate::store::{Heartbeat, Want};
+use crate::domain::task::{Standing, Task};
+use crate::store::Want;
 
 impl Service {
     /// Opens a session; the key of an open one answers that.
@@ -18,7 +18,7 @@ impl Service {
         session: Checked<NewSession>,
     ) -> Result<Answered<(Session, Task)>, ServiceError> {
         let key = session.as_ref().ok().map(|session| session.session_key.clone());
-        let agent = located.task.pinned().agent_id;
+        let agent = located.task.agent;
         // Not pinned: how many tasks the agent may work is a matter of now.
         let agent = self.directory.agent_by_id(call.caller.organization, agent).await?;
         let command = Command::OpenSession {
@@ -45,10 +45,10 @@ impl Service {
     }
 
     /// Records a sign of life. Nothing reopens: a closed session or task refuses.
-    pub async fn heartbeat(&self, located: &Located, session: SessionId) -> Result<Task, ServiceError> {
-        let organization = located.task.pinned().organization_id;
-        if let Heartbeat::Alive(task) = self.store.heartbeat(organization, located.id, session).await? {
-            return Ok(*task);
+    pub async fn heartbeat(&self, located: &Located, session: SessionId) -> Result<Standing, ServiceError> {
+        let organization = located.task.organization;
+        if let Some(standing) = self.store.heartbeat(organization, located.id, session).await? {
+            return Ok(standing);
         }
         let want = Want { session: Some(session), ..Want::default() };
         let aggregate = self.store.load(organization, located.id, &want).await?.ok_or(Refusal::TaskNotFound)?;
@@ -63,7 +63,7 @@ impl Service {
 
     /// Refuses a session that is not the task's.
     pub async fn require_session(&self, located: &Located, session: SessionId) -> Result<(), ServiceError> {
-        let organization = located.task.pinned().organization_id;
+        let organization = located.task.organization;
         match self.store.session(organization, located.id, session).await? {
             Some(_) => Ok(()),
             None => Err(Refusal::SessionNotFound.into()),

@@ -8,6 +8,7 @@ use crate::domain::principal::Permission;
 use crate::domain::refusal::Refusal;
 use crate::domain::request::{Request, RequestKind, RequestStatus};
 use crate::domain::session::Session;
+use crate::domain::task::Task;
 use crate::domain::usage::LedgerRow;
 use crate::store::{EventPage, InboxPage, InboxRow, Sort, TaskFilter, TaskPage, TaskPosition};
 
@@ -15,8 +16,23 @@ impl Service {
     /// The task that a route names.
     pub async fn locate(&self, caller: &Caller, short_id: &str) -> Result<Located, ServiceError> {
         let short_id: ShortId = short_id.parse().map_err(|_| Refusal::TaskNotFound)?;
+        let key = (caller.organization, short_id);
+        if let Some(known) = self.located.get(&key).await {
+            return Ok(known);
+        }
+        // A number that no task has is not remembered: it may be given at any moment.
         let task = self.store.task(caller.organization, short_id).await?.ok_or(Refusal::TaskNotFound)?;
-        Ok(Located { id: task.id(), task })
+        let located = Located { id: task.id(), task: task.pinned().into() };
+        self.located.insert(key, located).await;
+        Ok(located)
+    }
+
+    /// The task that a route names as it is now, for a caller who may read it.
+    pub async fn task(&self, caller: &Caller, short_id: &str) -> Result<Task, ServiceError> {
+        let short_id: ShortId = short_id.parse().map_err(|_| Refusal::TaskNotFound)?;
+        let task = self.store.task(caller.organization, short_id).await?.ok_or(Refusal::TaskNotFound)?;
+        caller.may_read(&task.pinned().into())?;
+        Ok(task)
     }
 
     /// The task that a route names, for a caller who may read it.
@@ -63,18 +79,18 @@ impl Service {
 
     /// A part of a task's log, and whether there is more.
     pub async fn events(&self, located: &Located, page: &EventPage) -> Result<(Vec<Event>, bool), ServiceError> {
-        let organization = located.task.pinned().organization_id;
+        let organization = located.task.organization;
         Ok(self.store.events(organization, located.id, page).await?)
     }
 
     /// A task's sessions.
     pub async fn sessions(&self, located: &Located) -> Result<Vec<Session>, ServiceError> {
-        Ok(self.store.sessions(located.task.pinned().organization_id, located.id).await?)
+        Ok(self.store.sessions(located.task.organization, located.id).await?)
     }
 
     /// A task's requests.
     pub async fn requests(&self, located: &Located) -> Result<Vec<Request>, ServiceError> {
-        Ok(self.store.requests(located.task.pinned().organization_id, located.id).await?)
+        Ok(self.store.requests(located.task.organization, located.id).await?)
     }
 
     /// A page of a task's ledger, and whether there is more.
@@ -84,7 +100,7 @@ impl Service {
         after: Option<ReportId>,
         limit: u32,
     ) -> Result<(Vec<LedgerRow>, bool), ServiceError> {
-        Ok(self.store.usage(located.task.pinned().organization_id, located.id, after, limit).await?)
+        Ok(self.store.usage(located.task.organization, located.id, after, limit).await?)
     }
 
     /// A page of the organization's requests, each with its task.

@@ -11,7 +11,7 @@ use super::Store;
 use super::error::CommitError;
 use super::statements;
 use crate::domain::change::{BodyHash, Change};
-use crate::domain::event::Event;
+use crate::domain::event::{Channel, Event};
 use crate::domain::ids::{AccountId, OrganizationId, RequestId, SessionId, TaskId};
 use crate::domain::payload::JsonText;
 use crate::domain::request::Request;
@@ -19,7 +19,7 @@ use crate::domain::task::{Facts, Task};
 use crate::domain::time::Timestamp;
 use crate::domain::usage::LedgerRow;
 
-type Statement = QueryScalar<'static, Postgres, i64, PgArguments>;
+type Statement<'q> = QueryScalar<'q, Postgres, i64, PgArguments>;
 
 impl Store {
     /// Writes `change`, whose account is named for the ledger's key. The version that it was decided on is compared
@@ -152,17 +152,17 @@ fn is_harness_event(event: &Event) -> bool {
 }
 
 /// Binds `$1` to `$17`, which every statement shares.
-pub(super) fn begin(
+pub(super) fn begin<'q>(
     sql: &'static str,
     organization: OrganizationId,
     task: TaskId,
     expected_seq: i64,
-    events: &[Event],
+    events: &'q [Event],
     alive: Option<SessionId>,
-) -> Statement {
+) -> Statement<'q> {
     let recorded_at = events.first().map_or(Timestamp::EPOCH, |event| event.recorded_at);
     let redacted = |event: &Event| (!event.redacted.is_empty()).then(|| json!(event.redacted).to_string());
-    let each = |f: fn(&Event) -> String| events.iter().map(f).collect::<Vec<_>>();
+    let each = |f: fn(&Event) -> &str| events.iter().map(f).collect::<Vec<_>>();
     sqlx::query_scalar(sql)
         .bind(organization.0)
         .bind(task.0)
@@ -170,25 +170,25 @@ pub(super) fn begin(
         .bind(OffsetDateTime::from(recorded_at))
         .bind(events.iter().map(|event| event.seq).collect::<Vec<_>>())
         .bind(events.iter().map(|event| event.event_id.0).collect::<Vec<_>>())
-        .bind(each(|event| event.event_type.to_string()))
+        .bind(each(|event| &event.event_type))
         .bind(events.iter().map(|event| event.schema_version).collect::<Vec<_>>())
-        .bind(each(|event| event.actor.kind.to_string()))
-        .bind(each(|event| event.actor.id.clone()))
-        .bind(events.iter().map(|event| event.actor.channel.map(|c| c.to_string())).collect::<Vec<_>>())
+        .bind(each(|event| event.actor.kind.as_str()))
+        .bind(each(|event| &event.actor.id))
+        .bind(events.iter().map(|event| event.actor.channel.map(Channel::as_str)).collect::<Vec<_>>())
         .bind(events.iter().map(|event| event.session_id.map(|id| id.0)).collect::<Vec<_>>())
         .bind(events.iter().map(|event| OffsetDateTime::from(event.at)).collect::<Vec<_>>())
-        .bind(each(|event| event.payload.clone()))
+        .bind(each(|event| &event.payload))
         .bind(events.iter().map(redacted).collect::<Vec<_>>())
-        .bind(events.iter().map(|event| event.digest.0.to_vec()).collect::<Vec<_>>())
+        .bind(events.iter().map(|event| event.digest.0.as_slice()).collect::<Vec<_>>())
         .bind(alive.map(|id| id.0))
 }
 
-fn of(sql: &'static str, change: &Change) -> Statement {
+fn of<'q>(sql: &'static str, change: &'q Change) -> Statement<'q> {
     let pinned = change.next().task().pinned();
     begin(sql, pinned.organization_id, pinned.id, change.expected_seq(), change.events(), change.alive())
 }
 
-fn append(change: &Change) -> Statement {
+fn append(change: &Change) -> Statement<'_> {
     let facts = change.next().task().facts();
     of(&statements::APPEND, change)
         .bind(facts.last_seq)
@@ -197,7 +197,7 @@ fn append(change: &Change) -> Statement {
         .bind(facts.furthest_milestone.clone())
 }
 
-fn report(change: &Change, row: &LedgerRow, account: AccountId) -> Statement {
+fn report<'q>(change: &'q Change, row: &LedgerRow, account: AccountId) -> Statement<'q> {
     let facts = change.next().task().facts();
     let price = |price: Option<crate::domain::money::Price>| price.map(crate::domain::money::Price::decimal);
     of(&statements::REPORT, change)
@@ -234,7 +234,7 @@ fn report(change: &Change, row: &LedgerRow, account: AccountId) -> Statement {
         .bind(row.seq)
 }
 
-fn general(change: &Change, account: Option<AccountId>, session_timeout: std::time::Duration) -> Statement {
+fn general(change: &Change, account: Option<AccountId>, session_timeout: std::time::Duration) -> Statement<'_> {
     let next = change.next();
     let (mut opened, mut closed) = (Vec::new(), Vec::new());
     for session in next.sessions().iter().filter(|session| change.touched_sessions().contains(&session.id)) {

@@ -4,38 +4,28 @@ use std::sync::LazyLock;
 
 use super::Store;
 use super::error::StoreError;
-use super::rows::{TASK_COLUMNS, task};
+use super::rows::{STANDING_COLUMNS, standing};
 use crate::domain::ids::{OrganizationId, SessionId, TaskId};
-use crate::domain::task::Task;
+use crate::domain::task::Standing;
 
-/// What a heartbeat meets.
-#[derive(Debug)]
-pub enum Heartbeat {
-    /// The session lives; this is its task.
-    Alive(Box<Task>),
-    /// There is no such open session.
-    Silent,
-}
-
-static HEARTBEAT: LazyLock<String> = LazyLock::new(|| {
-    let columns = TASK_COLUMNS.split(", ").map(|column| format!("t.{}", column.trim())).collect::<Vec<_>>().join(", ");
+pub(super) static HEARTBEAT: LazyLock<String> = LazyLock::new(|| {
     format!(
         "WITH s AS (
             UPDATE agent_runtime.sessions SET heartbeat_at = greatest(heartbeat_at, clock_timestamp())
             WHERE organization_id = $1 AND task_id = $2 AND id = $3 AND closed_at IS NULL RETURNING task_id
         )
-        SELECT {columns} FROM agent_runtime.tasks t, s WHERE t.organization_id = $1 AND t.id = s.task_id"
+        SELECT {STANDING_COLUMNS} FROM agent_runtime.tasks t, s WHERE t.organization_id = $1 AND t.id = s.task_id"
     )
 });
 
 impl Store {
-    /// Records a sign of life of an open session and reads its task.
+    /// Records a sign of life of an open session and reads how its task stands; `None` when there is no such session.
     pub async fn heartbeat(
         &self,
         organization: OrganizationId,
         task_id: TaskId,
         session: SessionId,
-    ) -> Result<Heartbeat, StoreError> {
+    ) -> Result<Option<Standing>, StoreError> {
         let mut lease = self.lease().await?;
         let row = sqlx::query(HEARTBEAT.as_str())
             .bind(organization.0)
@@ -45,9 +35,6 @@ impl Store {
             .fetch_optional(&mut *lease)
             .await?;
         lease.done().await?;
-        match row {
-            Some(row) => Ok(Heartbeat::Alive(Box::new(task(&row)?))),
-            None => Ok(Heartbeat::Silent),
-        }
+        row.as_ref().map(standing).transpose()
     }
 }

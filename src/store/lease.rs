@@ -1,17 +1,21 @@
 //! A connection for one piece of work.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
-use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres, Transaction};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Store;
+use super::shelf::{Kept, Shelf};
 
 /// A connection of the pool. Behind a transaction-pooling proxy it holds an explicit transaction, because unnamed
 /// statements survive such a proxy only there.
+///
+/// Fields are dropped in order: the place is free once its connection is back.
 pub(super) enum Lease {
-    Plain(PoolConnection<Postgres>),
-    Transaction(Transaction<'static, Postgres>),
+    Plain(Kept, Arc<Shelf>, OwnedSemaphorePermit),
+    Transaction(Transaction<'static, Postgres>, OwnedSemaphorePermit),
 }
 
 impl Deref for Lease {
@@ -19,8 +23,8 @@ impl Deref for Lease {
 
     fn deref(&self) -> &PgConnection {
         match self {
-            Self::Plain(connection) => connection,
-            Self::Transaction(transaction) => transaction,
+            Self::Plain(kept, ..) => &kept.connection,
+            Self::Transaction(transaction, _) => transaction,
         }
     }
 }
@@ -28,8 +32,8 @@ impl Deref for Lease {
 impl DerefMut for Lease {
     fn deref_mut(&mut self) -> &mut PgConnection {
         match self {
-            Self::Plain(connection) => connection,
-            Self::Transaction(transaction) => transaction,
+            Self::Plain(kept, ..) => &mut kept.connection,
+            Self::Transaction(transaction, _) => transaction,
         }
     }
 }
@@ -38,8 +42,11 @@ impl Lease {
     /// Ends the work; what was written in a transaction becomes visible.
     pub async fn done(self) -> Result<(), sqlx::Error> {
         match self {
-            Self::Plain(_) => Ok(()),
-            Self::Transaction(transaction) => transaction.commit().await,
+            Self::Plain(kept, shelf, _place) => {
+                shelf.give(kept);
+                Ok(())
+            }
+            Self::Transaction(transaction, _place) => transaction.commit().await,
         }
     }
 }
@@ -50,12 +57,15 @@ impl Store {
         if self.pooled_by_proxy {
             return self.transaction().await;
         }
-        Ok(Lease::Plain(self.pool.acquire().await?))
+        let (kept, place) = self.shelf.take().await?;
+        Ok(Lease::Plain(kept, Arc::clone(&self.shelf), place))
     }
 
     /// A connection for statements that commit together.
     pub(super) async fn transaction(&self) -> Result<Lease, sqlx::Error> {
-        Ok(Lease::Transaction(self.pool.begin().await?))
+        let place = self.shelf.place().await?;
+        self.shelf.spare();
+        Ok(Lease::Transaction(self.pool.begin().await?, place))
     }
 
     /// Whether statements may be prepared by name.

@@ -2,6 +2,8 @@
 //! tasks and events.
 
 mod audit;
+#[doc(hidden)]
+pub mod bare;
 mod commit;
 mod create;
 pub mod directory;
@@ -13,6 +15,7 @@ mod lease;
 mod requests;
 mod rows;
 mod sessions;
+mod shelf;
 mod statements;
 mod tasks;
 mod usage;
@@ -33,8 +36,8 @@ pub use directory::{Edit, EditError, Initialized, Listing, Page, Put, Record, SU
 pub use due::{DueRequests, DueSessions};
 pub use error::{CommitError, StoreError};
 pub use events::EventPage;
-pub use heartbeat::Heartbeat;
 pub use requests::{InboxPage, InboxRow};
+use shelf::Shelf;
 pub use tasks::{Sort, TaskFilter, TaskPage, TaskPosition, Want};
 pub use usage::StoredReport;
 
@@ -85,6 +88,7 @@ async fn migrate_over(mut connection: PgConnection) -> Result<(), StoreError> {
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: PgPool,
+    shelf: Arc<Shelf>,
     pooled_by_proxy: bool,
     session_timeout: Duration,
     /// How often this process has changed the directory.
@@ -109,8 +113,10 @@ impl Store {
             .acquire_timeout(options.acquire_timeout)
             .test_before_acquire(false)
             .connect_lazy_with(connect);
+        let shelf = Arc::new(Shelf::new(pool.clone(), options.max_connections, options.acquire_timeout));
         Ok(Self {
             pool,
+            shelf,
             pooled_by_proxy: options.transaction_pooler,
             session_timeout: options.session_timeout,
             directory_changes: Arc::default(),
@@ -144,7 +150,10 @@ impl Store {
     where
         T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
     {
-        Ok(sqlx::query_scalar(statement).persistent(!self.pooled_by_proxy).fetch_one(&self.pool).await?)
+        let mut lease = self.lease().await?;
+        let value = sqlx::query_scalar(statement).persistent(self.named()).fetch_one(&mut *lease).await?;
+        lease.done().await?;
+        Ok(value)
     }
 
     /// How long a session may be silent.
@@ -154,6 +163,7 @@ impl Store {
 
     /// Closes the pool; calls that are under way end first.
     pub async fn close(&self) {
+        self.shelf.close();
         self.pool.close().await;
     }
 }

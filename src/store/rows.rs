@@ -19,7 +19,7 @@ use crate::domain::outcome::{Ending, Outcome, OutcomeReason};
 use crate::domain::payload::JsonText;
 use crate::domain::request::{Request, RequestStatus, Resolution};
 use crate::domain::session::Session;
-use crate::domain::task::{Facts, Origin, Pinned, Task};
+use crate::domain::task::{Facts, Origin, Pinned, Standing, Task};
 use crate::domain::time::Timestamp;
 use crate::domain::usage::LedgerRow;
 
@@ -176,14 +176,6 @@ pub(super) fn task(row: &PgRow) -> Result<Task, StoreError> {
         depth: r.count("depth")?,
         created_at: r.at("created_at")?,
     };
-    let outcome = r.parse_opt::<Outcome>("outcome")?;
-    let reason = r.parse_opt::<OutcomeReason>("outcome_reason")?;
-    let ending = match outcome {
-        None => None,
-        Some(outcome) => {
-            Some(Ending::new(outcome, reason).ok_or_else(|| r.fault("its reason does not belong to its outcome"))?)
-        }
-    };
     let facts = Facts {
         owner: r.person("owner")?,
         status: r.parse("status")?,
@@ -191,7 +183,7 @@ pub(super) fn task(row: &PgRow) -> Result<Task, StoreError> {
         control: r.parse("control")?,
         phase: r.get("phase")?,
         furthest_milestone: r.get("furthest_milestone")?,
-        ending,
+        ending: ending(&r)?,
         result: r.json_opt("result")?,
         cost_total: r.money("cost_total")?,
         set_aside: r.money("set_aside")?,
@@ -210,6 +202,35 @@ pub(super) fn task(row: &PgRow) -> Result<Task, StoreError> {
         timeout_at: r.at_opt("timeout_at")?,
     };
     Ok(Task::restore(Arc::new(pinned), facts, r.at_opt("log_archived_at")?)?)
+}
+
+fn ending(r: &Reader<'_>) -> Result<Option<Ending>, StoreError> {
+    let reason = r.parse_opt::<OutcomeReason>("outcome_reason")?;
+    let ending = r.parse_opt::<Outcome>("outcome")?.map(|outcome| Ending::new(outcome, reason));
+    let fault = || r.fault("its reason does not belong to its outcome");
+    ending.map(|ending| ending.ok_or_else(fault)).transpose()
+}
+
+/// The columns of a standing, in the form that [`standing`] reads.
+pub(super) const STANDING_COLUMNS: &str = "t.id, t.short_number, t.status, t.control, t.phase, t.outcome, \
+    t.outcome_reason, t.last_seq, t.budget, t.cost_total, t.set_aside, t.unmeasured_reports, t.unpriced_reports, \
+    t.open_requests";
+
+pub(super) fn standing(row: &PgRow) -> Result<Standing, StoreError> {
+    let r = Reader { table: "agent_runtime.tasks", row };
+    Ok(Standing {
+        short_id: ShortId(r.get("short_number")?),
+        status: r.parse("status")?,
+        control: r.parse("control")?,
+        phase: r.get("phase")?,
+        ending: ending(&r)?,
+        last_seq: r.get("last_seq")?,
+        budget: r.money_opt("budget")?,
+        cost_total: r.money("cost_total")?,
+        set_aside: r.money("set_aside")?,
+        budget_certain: r.get::<i64>("unmeasured_reports")? == 0 && r.get::<i64>("unpriced_reports")? == 0,
+        open_requests: r.count("open_requests")?,
+    })
 }
 
 fn origin(r: &Reader<'_>) -> Result<Origin, StoreError> {

@@ -26,6 +26,7 @@ mod money;
 mod outcome;
 mod payloads;
 mod people;
+mod pool;
 mod ranking;
 mod redaction;
 mod replay;

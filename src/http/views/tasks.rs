@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::raw;
-use crate::domain::task::{Origin, Task};
+use crate::domain::outcome::Ending;
+use crate::domain::task::{Origin, Standing, Task};
 
 /// Who or what asked for a task. The members follow from `kind`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -266,22 +267,21 @@ pub struct TaskState {
 }
 
 impl TaskState {
-    /// The state of `task`, with the interval that harnesses are told.
-    pub fn new(task: &Task, heartbeat_interval: std::time::Duration) -> Self {
-        let facts = task.facts();
+    /// The state of a task, with the interval that harnesses are told.
+    pub fn new(task: Standing, heartbeat_interval: std::time::Duration) -> Self {
         Self {
-            short_id: task.pinned().short_id.to_string(),
-            status: facts.status.to_string(),
-            control: facts.control.to_string(),
-            phase: facts.phase.clone(),
-            outcome: task.outcome().map(|outcome| outcome.to_string()),
-            outcome_reason: task.outcome_reason().map(|reason| reason.to_string()),
-            last_seq: facts.last_seq,
-            budget: task.pinned().budget.map(|budget| budget.to_string()),
-            cost_total: facts.cost_total.to_string(),
+            short_id: task.short_id.to_string(),
+            status: task.status.to_string(),
+            control: task.control.to_string(),
+            outcome: task.ending.map(|ending| ending.outcome().to_string()),
+            outcome_reason: task.ending.and_then(Ending::reason).map(|reason| reason.to_string()),
+            last_seq: task.last_seq,
+            budget: task.budget.map(|budget| budget.to_string()),
+            cost_total: task.cost_total.to_string(),
             budget_remaining: task.budget_remaining().map(|rest| rest.to_string()),
-            budget_certain: task.budget_certain(),
-            open_requests: facts.open_requests,
+            budget_certain: task.budget_certain,
+            open_requests: task.open_requests,
+            phase: task.phase,
             heartbeat_interval_seconds: heartbeat_interval.as_secs(),
         }
     }
