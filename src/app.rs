@@ -14,6 +14,7 @@ use crate::auth::verifier::Verifier;
 use crate::config::{IssuerSettings, Settings};
 use crate::directory::Directory;
 use crate::directory::cached::CachedDirectory;
+use crate::domain::harness_event::BatchLimits;
 use crate::http::server::{ServerSettings, serve};
 use crate::http::{App, HttpSettings, router};
 use crate::service::{Clock, Service, ServiceSettings};
@@ -153,6 +154,12 @@ impl Mandate {
                 public_base: settings.server.public_base().map(str::to_owned),
                 cors_origins: settings.server.cors_origins.clone(),
                 token_rate_per_minute: settings.auth.token_rate_per_minute,
+                batch: BatchLimits {
+                    events: settings.limits.batch_events_max,
+                    payload_bytes: settings.limits.payload_bytes_max,
+                },
+                page_size_max: settings.limits.page_size_max,
+                events_page_max: settings.limits.events_page_max,
             },
         );
         Ok(Self { settings, store, service, directory, app })

@@ -11,7 +11,7 @@ mod schemas;
 use std::collections::{BTreeMap, BTreeSet};
 
 use mandate::domain::event::{ActorKind, EventType};
-use mandate::domain::harness_event::read_batch;
+use mandate::domain::harness_event::{BatchLimits, read_batch};
 use mandate::domain::json;
 use mandate::domain::outcome::{Outcome, OutcomeReason};
 use mandate::domain::request::{RequestKind, RequestStatus};
@@ -161,7 +161,8 @@ fn schemas_of_harness_events_say_what_is_accepted() {
     for (event_type, payload, accepted) in harness_payloads() {
         let body = json!({"events": [{"type": event_type, "payload": payload}]}).to_string();
         let mut scanned = json::scan(body.as_bytes()).unwrap();
-        let batch = read_batch(&mut scanned.value, &[], sample::now(), &mut || uuid::Uuid::nil());
+        let batch =
+            read_batch(&mut scanned.value, &[], BatchLimits::default(), sample::now(), &mut || uuid::Uuid::nil());
         assert_eq!(batch.events.is_ok(), accepted, "{event_type} {payload}: {:?}", batch.events);
         assert_eq!(schemas.faults(event_type, 1, &payload).is_empty(), accepted, "{event_type} {payload}");
     }

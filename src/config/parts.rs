@@ -183,6 +183,10 @@ part! {
         batch_events_max: usize = 100; 1..=100,
         /// The largest payload kept in the log itself, in bytes of JSON.
         payload_bytes_max: usize = 65_536; 1_024..=65_536,
+        /// The most entries of a page of a list.
+        page_size_max: u32 = 100; 1..=100,
+        /// The most events of a page of a log.
+        events_page_max: u32 = 1_000; 1..=1_000,
     }
 }
 

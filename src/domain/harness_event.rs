@@ -26,16 +26,37 @@ pub struct Batch {
     pub events: Checked<Vec<HarnessEvent>>,
 }
 
+/// What a batch may hold. A server may be set to less than the contract names, never to more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// The most events.
+    pub events: usize,
+    /// The largest payload, in bytes of JSON.
+    pub payload_bytes: usize,
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        Self { events: BATCH_EVENTS_MAX, payload_bytes: PAYLOAD_BYTES_MAX }
+    }
+}
+
 /// Reads the member `events` of a body; `faults` are what was wrong with the body as JSON.
-pub fn read_batch(body: &mut Value<'_>, faults: &[Fault], now: Timestamp, new_id: &mut dyn FnMut() -> Uuid) -> Batch {
+pub fn read_batch(
+    body: &mut Value<'_>,
+    faults: &[Fault],
+    limits: BatchLimits,
+    now: Timestamp,
+    new_id: &mut dyn FnMut() -> Uuid,
+) -> Batch {
     let redacted = redact_payloads(body);
     let mut fields = Fields::new(body, "").with_faults(faults);
     if fields.member("events").is_none() {
         fields.fault("events", "is required");
     }
-    let items = fields.list("events", BATCH_EVENTS_MAX);
+    let items = fields.list("events", limits.events);
     if fields.is_faultless() && items.is_empty() {
-        fields.fault("events", format!("must have 1 to {BATCH_EVENTS_MAX} entries"));
+        fields.fault("events", format!("must have 1 to {} entries", limits.events));
     }
     let is_tool_call = |item: &Value<'_>| item.get("type").and_then(Value::as_str) == Some("tool.called");
     let only_tool_calls = !items.is_empty() && items.iter().all(is_tool_call);
@@ -44,7 +65,8 @@ pub fn read_batch(body: &mut Value<'_>, faults: &[Fault], now: Timestamp, new_id
     for (index, item) in items.iter().enumerate() {
         let pointer = format!("/events/{index}");
         let pointers = redacted.get(index).cloned().unwrap_or_default();
-        match read_event(item, &pointer, pointers, now, new_id) {
+        let place = (pointer.as_str(), limits.payload_bytes);
+        match read_event(item, place, pointers, now, new_id) {
             Ok((event, named)) => {
                 if named && named_ids.contains(&event.event_id) {
                     conflict = conflict.or(Some(Refusal::EventIdConflict(event.event_id)));
@@ -84,7 +106,7 @@ fn redact_payloads(body: &mut Value<'_>) -> Vec<Vec<String>> {
 
 fn read_event(
     item: &Value<'_>,
-    pointer: &str,
+    (pointer, payload_bytes): (&str, usize),
     redacted: Vec<String>,
     now: Timestamp,
     new_id: &mut dyn FnMut() -> Uuid,
@@ -92,8 +114,8 @@ fn read_event(
     let mut fields = Fields::new(item, pointer);
     let payload = item.get("payload").unwrap_or(&Value::Null);
     let text = payload.to_text();
-    if text.len() > PAYLOAD_BYTES_MAX {
-        return Err(Refusal::PayloadTooLarge { limit: PAYLOAD_BYTES_MAX, what: fields.at("payload") });
+    if text.len() > payload_bytes {
+        return Err(Refusal::PayloadTooLarge { limit: payload_bytes, what: fields.at("payload") });
     }
     let named = fields.id_opt::<EventId>("event_id");
     let type_name = fields.text("type", 1..=NAME_MAX);

@@ -18,8 +18,6 @@ use crate::service::{Clock, EventPage};
 
 /// Events of a page when the query does not say.
 pub const EVENTS_DEFAULT: u32 = 100;
-/// The most events of a page.
-pub const EVENTS_MAX: u32 = 1_000;
 
 /// One event of a harness.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -76,7 +74,7 @@ pub async fn read(State(app): State<App>, auth: Authenticated, query: Query) -> 
         after_seq: parameters.number("after_seq"),
         before_seq: parameters.number("before_seq"),
         types: parameters.all("type").into_iter().map(str::to_owned).collect(),
-        limit: parameters.limit(EVENTS_DEFAULT, EVENTS_MAX),
+        limit: parameters.limit(EVENTS_DEFAULT, app.settings().events_page_max),
     };
     let wanted = parameters.finish(wanted)?;
     let backwards = wanted.after_seq.is_none() && wanted.before_seq.is_some();
@@ -102,7 +100,7 @@ pub async fn append(State(app): State<App>, auth: Authenticated, body: RawBody) 
     let (session, call) = (body.session(), body.call(&auth.caller));
     let now = app.service().clock().now();
     let faults = std::mem::take(&mut body.faults);
-    let batch = read_batch(&mut body.value, &faults, now, &mut Clock::new_id);
+    let batch = read_batch(&mut body.value, &faults, app.settings().batch, now, &mut Clock::new_id);
     let appended = app.service().append(&call, &located, session, batch).await?;
     let status = if appended.written.is_empty() { StatusCode::OK } else { StatusCode::CREATED };
     let view = AppendedView {

@@ -36,6 +36,7 @@ use utoipa_axum::routes;
 
 use crate::auth::verifier::Verifier;
 use crate::directory::Directory;
+use crate::domain::harness_event::BatchLimits;
 use crate::domain::task::Standing;
 use crate::service::Service;
 pub use metrics::Metrics;
@@ -54,6 +55,12 @@ pub struct HttpSettings {
     pub cors_origins: Vec<String>,
     /// Tokens that one client may ask for in a minute.
     pub token_rate_per_minute: u32,
+    /// What a batch may hold.
+    pub batch: BatchLimits,
+    /// The most entries of a page of a list.
+    pub page_size_max: u32,
+    /// The most events of a page of a log.
+    pub events_page_max: u32,
 }
 
 /// What handlers work with.

@@ -155,7 +155,7 @@ impl<'q> Parameters<'q> {
 
     /// The size of a page.
     pub fn limit(&mut self, default: u32, max: u32) -> u32 {
-        let Some(text) = self.text("limit") else { return default };
+        let Some(text) = self.text("limit") else { return default.min(max) };
         match text.parse::<u32>() {
             Ok(limit) if (1..=max).contains(&limit) => limit,
             Ok(_) | Err(_) => {

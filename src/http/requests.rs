@@ -10,7 +10,7 @@ use super::auth::Authenticated;
 use super::body::{Body, RawBody, path_id};
 use super::query::Query;
 use super::respond::{Answer, created, ok, page};
-use super::tasks::{PAGE_DEFAULT, PAGE_MAX};
+use super::tasks::PAGE_DEFAULT;
 use super::views::{InboxView, RequestAnswer, RequestView, ResolveAnswer, TaskState, TaskView};
 use super::{App, cursor};
 use crate::domain::command::{NewRequest, NewResolution};
@@ -267,7 +267,7 @@ pub async fn inbox(State(app): State<App>, auth: Authenticated, query: Query) ->
     let status = parameters.parsed::<RequestStatus>("status").unwrap_or(RequestStatus::Open);
     let kind = parameters.parsed::<RequestKind>("kind");
     let agent = parameters.id("agent_id");
-    let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
+    let limit = parameters.limit(PAGE_DEFAULT, app.settings().page_size_max);
     let cursor = parameters.cursor();
     parameters.finish(())?;
     let fingerprint = query.fingerprint();

@@ -25,8 +25,6 @@ use crate::service::{Principal, Sort, TaskFilter, TaskPosition};
 
 /// Entries of a page of tasks when the query does not say.
 pub const PAGE_DEFAULT: u32 = 50;
-/// The most entries of a page of tasks, requests or ledger rows.
-pub const PAGE_MAX: u32 = 100;
 
 /// A task to create.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -228,7 +226,7 @@ pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> 
             Sort::Newest
         }
     };
-    let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
+    let limit = parameters.limit(PAGE_DEFAULT, app.settings().page_size_max);
     let cursor = parameters.cursor();
     let filter = parameters.finish(filter)?;
     let fingerprint = query.fingerprint();
@@ -299,7 +297,7 @@ pub async fn requests(State(app): State<App>, auth: Authenticated) -> Answer {
 pub async fn usage(State(app): State<App>, auth: Authenticated, query: Query) -> Answer {
     let located = app.service().read(&auth.caller, auth.param("task")).await?;
     let mut parameters = query.parameters();
-    let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
+    let limit = parameters.limit(PAGE_DEFAULT, app.settings().page_size_max);
     let cursor = parameters.cursor();
     parameters.finish(())?;
     let fingerprint = query.fingerprint();

@@ -30,8 +30,9 @@ impl Service {
             // Too large for the log whatever the state of the task.
             Err(refusal @ Refusal::PayloadTooLarge { .. }) => return Err(refusal.into()),
             // An id is answered before the state, but for an archived log, which has none to compare with.
-            Err(refusal @ Refusal::EventIdConflict(_)) if located.task.log_archived_at().is_none() => {
-                return Err(refusal.into());
+            Err(refusal @ Refusal::EventIdConflict(_)) => {
+                let sealed = self.snapshot(located).await?.task().log_archived_at().is_some();
+                return Err(if sealed { Refusal::TaskArchived } else { refusal }.into());
             }
             events => events,
         };

@@ -100,7 +100,7 @@ impl Service {
         if !matches!(error, ServiceError::Refused(_)) || matches!(error, ServiceError::Refused(Refusal::TaskArchived)) {
             return Ok(error);
         }
-        let organization = located.task.pinned().organization_id;
+        let organization = located.task.organization;
         let request = self.store.request(organization, located.id, id).await?;
         let expired = request.filter(|request| request.status == RequestStatus::Expired);
         Ok(expired.map_or(error, |request| Refusal::RequestExpired(request.expires_at).into()))

@@ -208,3 +208,29 @@ async fn web_pages_of_the_configured_origins_may_call() {
     let reply = closed.anyone().send(closed.anyone().request(Method::GET, "//healthz").header("origin", origin)).await;
     assert_eq!(reply.header("access-control-allow-origin"), None);
 }
+
+#[tokio::test]
+async fn limits_can_be_lowered_by_settings() {
+    let world = World::with(|settings| {
+        settings.limits.batch_events_max = 2;
+        settings.limits.payload_bytes_max = 1_024;
+        settings.limits.page_size_max = 1;
+        settings.limits.events_page_max = 2;
+    })
+    .await;
+    let (agent, ada) = (world.agent().await, world.person("ada"));
+    let task = world.task().await;
+    world.task().await;
+    let turn = |body: String| json!({"type": "turn", "payload": {"body": body}});
+    let three = json!([turn("a".into()), turn("b".into()), turn("c".into())]);
+    agent.append(&task, three).await.refused(422, "invalid_body");
+    let large = agent.append(&task, json!([turn("x".repeat(1_024))])).await;
+    assert_eq!(large.refused(413, "payload_too_large")["limit"], 1_024);
+    agent.append(&task, json!([turn("a".into()), turn("b".into())])).await.expect(201);
+    let page = ada.get("/agent-tasks/").await;
+    assert_eq!(page.expect(200).as_array().unwrap().len(), 1);
+    assert!(page.next().is_some());
+    ada.get("/agent-tasks/?limit=2").await.refused(422, "invalid_body");
+    let log = ada.get(&format!("/agent-tasks/{task}/events")).await;
+    assert_eq!(log.expect(200).as_array().unwrap().len(), 2);
+}

@@ -9,7 +9,7 @@ use mandate::domain::command::{ClaimedOutcome, Command, Correction, NewReport, N
 use mandate::domain::decide;
 use mandate::domain::digest::Digest;
 use mandate::domain::event::{Actor, ActorKind, Channel, EventType};
-use mandate::domain::harness_event::read_batch;
+use mandate::domain::harness_event::{BatchLimits, read_batch};
 use mandate::domain::ids::{
     AccountId, AgentId, EventId, ModelId, OperationId, OrganizationId, PersonId, ProjectId, ReportId, RequestId,
     SessionId, ShortId, TaskId,
@@ -220,7 +220,7 @@ fn harness_batch() -> Command {
         ids += 1;
         id(ids)
     };
-    let batch = read_batch(&mut scanned.value, &[], now(), &mut new_id);
+    let batch = read_batch(&mut scanned.value, &[], BatchLimits::default(), now(), &mut new_id);
     Command::Append { session: Ok(None), only_tool_calls: false, events: batch.events }
 }
 

@@ -7,7 +7,7 @@ use crate::domain::principal::Permission;
 use crate::http::auth::Authenticated;
 use crate::http::query::Query;
 use crate::http::respond::{Answer, page};
-use crate::http::tasks::{PAGE_DEFAULT, PAGE_MAX};
+use crate::http::tasks::PAGE_DEFAULT;
 use crate::http::{App, cursor};
 
 /// List the changes of the directory.
@@ -20,7 +20,7 @@ use crate::http::{App, cursor};
 pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> Answer {
     auth.caller.require(Permission::ManageDirectory)?;
     let mut parameters = query.parameters();
-    let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
+    let limit = parameters.limit(PAGE_DEFAULT, app.settings().page_size_max);
     let cursor = parameters.cursor();
     parameters.finish(())?;
     let fingerprint = query.fingerprint();

@@ -21,7 +21,7 @@ use super::auth::Authenticated;
 use super::body::Body;
 use super::query::Query;
 use super::respond::{Answer, json, page};
-use super::tasks::{PAGE_DEFAULT, PAGE_MAX};
+use super::tasks::PAGE_DEFAULT;
 use super::{App, cursor};
 use crate::directory::records::Naming;
 use crate::domain::limits::NAME_MAX;
@@ -61,7 +61,7 @@ async fn records<T: Record, V: Serialize>(
 ) -> Answer {
     auth.caller.require(Permission::Read)?;
     let mut parameters = query.parameters();
-    let limit = parameters.limit(PAGE_DEFAULT, PAGE_MAX);
+    let limit = parameters.limit(PAGE_DEFAULT, app.settings().page_size_max);
     let external_ref = parameters.text("external_ref").map(str::to_owned);
     let cursor = parameters.cursor();
     parameters.finish(())?;
