@@ -65,6 +65,7 @@ pub async fn serve(plan: &Path) -> Result<(), Failure> {
 
 type Answer = Result<StatusCode, (StatusCode, String)>;
 
+#[allow(clippy::needless_pass_by_value, reason = "what map_err calls")]
 fn failed(fault: impl ToString) -> (StatusCode, String) {
     (StatusCode::INTERNAL_SERVER_ERROR, fault.to_string())
 }

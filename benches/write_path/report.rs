@@ -60,8 +60,9 @@ impl Figures {
 }
 
 impl Row {
+    /// The median over the pairs of rounds: two that follow each other met the same machine.
     fn ratio(&self) -> f64 {
-        self.mandate.throughput / self.bare.throughput
+        median(self.mandate.rounds.iter().zip(&self.bare.rounds).map(|(mandate, bare)| mandate / bare).collect())
     }
 }
 
@@ -94,7 +95,9 @@ impl fmt::Display for Row {
 /// The rows under their heads.
 pub fn table(rows: &[Row]) -> String {
     let mut lines = vec![
-        "Latencies are p50 / p99 in ms; CPU is that of the server + that of PostgreSQL, in µs per request.".to_owned(),
+        "Rates are medians of the rounds, ratios medians of the pairs of rounds; latencies are p50 / p99 in ms; CPU is \
+         that of the server + that of PostgreSQL, in µs per request."
+            .to_owned(),
         String::new(),
         format!(
             "| {:<17} | {:>7} | {:>9} | {:>6} | {:>5} | {:>14} | {:>14} | {:>14} | {:>14} |",

@@ -32,7 +32,7 @@ pub struct World {
     pub bare: Subject,
     postgres: ManagedPostgres,
     // Killed when they are dropped.
-    _servers: [Child; 2],
+    servers: [Child; 2],
     _folder: TempDir,
 }
 
@@ -64,7 +64,7 @@ impl World {
         let plan = Plan { database_url, max_connections: MAX_CONNECTIONS, targets };
         let file = folder.path().join("bare.json");
         std::fs::write(&file, serde_json::to_vec(&plan)?)?;
-        let (bare, bare_address) = start_bare(&file).await?;
+        let (other, bare_address) = start_bare(&file).await?;
 
         let payload = json!({"body": "I read the failing test and the function that it covers. ".repeat(4)});
         let token = callers.agent.token();
@@ -87,9 +87,9 @@ impl World {
         };
         Ok(Self {
             mandate: Subject::new(address, pid(&mandate)?, clients, to_mandate),
-            bare: Subject::new(bare_address, pid(&bare)?, clients, to_bare),
+            bare: Subject::new(bare_address, pid(&other)?, clients, to_bare),
             postgres,
-            _servers: [mandate, bare],
+            servers: [mandate, other],
             _folder: folder,
         })
     }
@@ -106,7 +106,7 @@ impl World {
 
     /// Stops everything.
     pub async fn stop(self) -> Result<(), Failure> {
-        for mut server in self._servers {
+        for mut server in self.servers {
             server.kill().await?;
         }
         Ok(self.postgres.stop().await?)

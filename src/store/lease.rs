@@ -42,8 +42,8 @@ impl Lease {
     /// Ends the work; what was written in a transaction becomes visible.
     pub async fn done(self) -> Result<(), sqlx::Error> {
         match self {
-            Self::Plain(kept, shelf, _place) => {
-                shelf.give(kept);
+            Self::Plain(connection, origin, _place) => {
+                origin.give(connection);
                 Ok(())
             }
             Self::Transaction(transaction, _place) => transaction.commit().await,
