@@ -65,7 +65,7 @@ fn open_enums() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
         ("MemberView", "roles", Role::NAMES),
         ("AuditView", "actor_kind", ActorKind::NAMES),
         ("AuditView", "action", Action::NAMES),
-        ("AuditView", "subject_kind", crate::store::SUBJECT_KINDS),
+        ("AuditView", "subject_kind", crate::service::SUBJECT_KINDS),
     ]
 }
 

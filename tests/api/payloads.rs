@@ -143,12 +143,13 @@ async fn the_null_character_in_a_path_or_query_is_no_fault_of_the_server() {
     let world = World::new().await;
     let ada = world.person("ada");
     let task = world.task().await;
-    for name in ["q", "subject", "owner", "label", "origin_kind", "status", "agent_id", "sort", "cursor", "limit"] {
+    for name in ["q", "subject", "owner", "label", "origin_kind", "status", "agent_id", "sort", "limit"] {
         for value in ["%00", "a%3D%00b"] {
             let reply = ada.get(&format!("/agent-tasks/?{name}={value}")).await;
             assert_eq!((reply.status, reply.places()[0]), (422, name), "{}", reply.text);
         }
     }
+    ada.get("/agent-tasks/?cursor=%00").await.refused(400, "invalid_cursor");
     let events = ada.get(&format!("/agent-tasks/{task}/events?type=turn&type=%00")).await;
     events.invalid_at(&["type"]);
     ada.get("/requests?status=%00").await.refused(422, "invalid_body");

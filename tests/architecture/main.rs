@@ -16,7 +16,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("directory", &["domain"]),
     // The store implements the directory's trait too.
     ("store", &["domain", "directory"]),
-    ("service", &["domain", "store", "directory"]),
+    ("service", &["domain", "store", "directory", "auth"]),
     // Who calls is looked up at the edge, so it takes the two ports.
     ("http", &["domain", "service", "auth", "directory"]),
     ("workers", &["service"]),

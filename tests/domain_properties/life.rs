@@ -12,6 +12,7 @@ use mandate::domain::ids::{AccountId, AgentId, OrganizationId, PersonId, ShortId
 use mandate::domain::outcome::Ending;
 use mandate::domain::payload::TaskCreated;
 use mandate::domain::refusal::Refusal;
+use mandate::domain::request::Request;
 use mandate::domain::task::{Origin, Pinned, Task};
 use mandate::domain::time::Timestamp;
 use mandate::domain::usage::LedgerRow;
@@ -173,6 +174,13 @@ pub fn snapshot(full: &Aggregate, command: &Command) -> Aggregate {
         | Command::DeleteAgent => (None, None),
     };
     snapshot.complete(session, request);
+    if let Command::OpenRequest { request: Ok(new), .. } = command {
+        // The requests of its key, settled or not: a repeat is told from them.
+        let of_key = |old: &&Request| new.request_key.is_some() && old.request_key == new.request_key;
+        for old in full.requests().iter().filter(of_key) {
+            snapshot.complete(None, Some(old.clone()));
+        }
+    }
     snapshot
 }
 

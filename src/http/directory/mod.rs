@@ -28,7 +28,7 @@ use crate::domain::limits::NAME_MAX;
 use crate::domain::principal::Permission;
 use crate::domain::read::Fields;
 use crate::domain::refusal::Checked;
-use crate::store::{Listing, Record};
+use crate::service::{Listing, Record};
 
 /// The directory's routes.
 pub(super) fn routes() -> OpenApiRouter<App> {
