@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "api/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
 mod support;
 
 use std::collections::BTreeSet;
@@ -241,15 +240,15 @@ async fn hot_writes_touch_no_index() {
     let stats = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
         WHERE schemaname = 'agent_runtime' AND relname = $1";
     for nth in 0..500 {
-        let (task, session) = &tasks[nth % tasks.len()];
+        let (short_id, session) = &tasks[nth % tasks.len()];
         let (reply, status) = match nth % 3 {
-            0 => (agent.say(task, session, "a turn").await, 201),
+            0 => (agent.say(short_id, session, "a turn").await, 201),
             1 => {
                 let body = json!({"idempotency_key": nth.to_string(), "model_id": "sonnet", "tokens_in": 1,
                     "session_id": session});
-                (agent.post(&format!("/agent-tasks/{task}/usage"), &body).await, 201)
+                (agent.post(&format!("/agent-tasks/{short_id}/usage"), &body).await, 201)
             }
-            _ => (agent.post_nothing(&format!("/agent-tasks/{task}/sessions/{session}/heartbeat")).await, 200),
+            _ => (agent.post_nothing(&format!("/agent-tasks/{short_id}/sessions/{session}/heartbeat")).await, 200),
         };
         reply.expect(status);
     }

@@ -93,9 +93,9 @@ fn string(rest: &str) -> usize {
 }
 
 fn raw_string(rest: &str, before: &str) -> Option<usize> {
-    let hashed = rest.strip_prefix('r')?;
-    let hashes = hashed.len() - hashed.trim_start_matches('#').len();
-    let inside = hashed[hashes..].strip_prefix('"')?;
+    let after_r = rest.strip_prefix('r')?;
+    let hashes = after_r.len() - after_r.trim_start_matches('#').len();
+    let inside = after_r[hashes..].strip_prefix('"')?;
     if before.ends_with(|c: char| c.is_alphanumeric() && c != 'b') {
         return None;
     }

@@ -253,7 +253,7 @@ impl Step {
             cache_read_cost_per_million: if self.flags.2 { price("0.625") } else { None },
             cache_write_cost_per_million: None,
         };
-        let model = (self.picks.1 % 5 > 0).then(|| PricedModel { id: ModelId(Uuid::from_u128(3)), prices });
+        let model = (!self.picks.1.is_multiple_of(5)).then(|| PricedModel { id: ModelId(Uuid::from_u128(3)), prices });
         let report = NewReport {
             idempotency_key: new_id().to_string(),
             account_id: AccountId(Uuid::from_u128(4)),
@@ -280,7 +280,7 @@ impl Step {
             artifact_digests: digests,
             expires_at: None,
             ttl: Duration::from_secs(60 + u64::from(self.seconds)),
-            request_key: (self.picks.1 % 3 > 0).then(|| format!("ask-{}", self.picks.1 % 4)),
+            request_key: (!self.picks.1.is_multiple_of(3)).then(|| format!("ask-{}", self.picks.1 % 4)),
             supersedes: (self.picks.1 % 7 == 1).then(|| self.request(task)),
         }
     }
@@ -293,7 +293,7 @@ impl Step {
             Some(RequestKind::Approval) if self.flags.0 => RequestStatus::Approved,
             Some(RequestKind::Approval) => RequestStatus::Rejected,
         };
-        let status = if self.picks.1 % 9 == 0 { RequestStatus::Approved } else { fitting };
+        let status = if self.picks.1.is_multiple_of(9) { RequestStatus::Approved } else { fitting };
         let choice = found.and_then(|request| request.options.first().cloned());
         let resolution = NewResolution {
             status,
