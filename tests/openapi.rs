@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 #[path = "api/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
 mod support;
 
 use std::collections::BTreeSet;

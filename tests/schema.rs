@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 #[path = "api/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
 mod support;
 
 use std::collections::BTreeSet;
@@ -234,29 +233,35 @@ async fn processes_that_migrate_at_once_all_succeed_and_migrate_once() {
 async fn hot_writes_touch_no_index() {
     let world = World::new().await;
     let agent = world.agent().await;
-    let mut tasks = Vec::new();
+    let mut working = Vec::new();
     for _ in 0..4 {
-        tasks.push(world.working(&agent).await);
+        working.push(world.working(&agent).await);
     }
-    let stats = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
+    let counts = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
         WHERE schemaname = 'agent_runtime' AND relname = $1";
     for nth in 0..500 {
+<<<<<<< HEAD
         let (task, session) = &tasks[nth % tasks.len()];
         let (reply, expected) = match nth % 3 {
             0 => (agent.say(task, session, "a turn").await, 201),
+=======
+        let (short_id, session) = &working[nth % working.len()];
+        let (reply, status) = match nth % 3 {
+            0 => (agent.say(short_id, session, "a turn").await, 201),
+>>>>>>> t4
             1 => {
                 let body = json!({"idempotency_key": nth.to_string(), "model_id": "sonnet", "tokens_in": 1,
                     "session_id": session});
-                (agent.post(&format!("/agent-tasks/{task}/usage"), &body).await, 201)
+                (agent.post(&format!("/agent-tasks/{short_id}/usage"), &body).await, 201)
             }
-            _ => (agent.post_nothing(&format!("/agent-tasks/{task}/sessions/{session}/heartbeat")).await, 200),
+            _ => (agent.post_nothing(&format!("/agent-tasks/{short_id}/sessions/{session}/heartbeat")).await, 200),
         };
         reply.expect(expected);
     }
     // A backend hands in its counts when it ends at the latest.
     world.stop().await;
     for (table, least) in [("tasks", 330), ("sessions", 500)] {
-        let counted = async || -> (i64, i64) { sqlx::query_as(stats).bind(table).fetch_one(&world.db).await.unwrap() };
+        let counted = async || -> (i64, i64) { sqlx::query_as(counts).bind(table).fetch_one(&world.db).await.unwrap() };
         support::eventually("the statistics arrive", async || counted().await.0 >= least).await;
         let (all, hot) = counted().await;
         assert!(hot * 100 > all * 95, "{table}: only {hot} of {all} updates were HOT");

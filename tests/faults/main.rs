@@ -12,7 +12,6 @@ mod process;
 mod slow;
 mod stop;
 #[path = "../api/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
 mod support;
 mod wire;
 mod writers;

@@ -1,5 +1,7 @@
 //! A database for each test, cloned from a template that has the migrations.
 
+#![allow(clippy::disallowed_methods, reason = "fresh names and ids for rows that tests plant")]
+
 use mandate::store::Store;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::sync::OnceCell;

@@ -1,5 +1,7 @@
 //! An organization with an agent, a model, a project, a trigger and people, written as the directory writes them.
 
+#![allow(clippy::disallowed_methods, reason = "fresh names and ids for rows that tests plant")]
+
 use mandate::auth::secrets;
 use sqlx::PgPool;
 use uuid::Uuid;
