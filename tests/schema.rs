@@ -240,15 +240,9 @@ async fn hot_writes_touch_no_index() {
     let counts = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
         WHERE schemaname = 'agent_runtime' AND relname = $1";
     for nth in 0..500 {
-<<<<<<< HEAD
-        let (task, session) = &tasks[nth % tasks.len()];
-        let (reply, expected) = match nth % 3 {
-            0 => (agent.say(task, session, "a turn").await, 201),
-=======
         let (short_id, session) = &working[nth % working.len()];
-        let (reply, status) = match nth % 3 {
+        let (reply, expected) = match nth % 3 {
             0 => (agent.say(short_id, session, "a turn").await, 201),
->>>>>>> t4
             1 => {
                 let body = json!({"idempotency_key": nth.to_string(), "model_id": "sonnet", "tokens_in": 1,
                     "session_id": session});

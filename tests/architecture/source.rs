@@ -93,15 +93,9 @@ fn string(rest: &str) -> usize {
 }
 
 fn raw_string(rest: &str, before: &str) -> Option<usize> {
-<<<<<<< HEAD
     let after = rest.strip_prefix('r')?;
     let hashes = after.len() - after.trim_start_matches('#').len();
     let inside = after[hashes..].strip_prefix('"')?;
-=======
-    let after_r = rest.strip_prefix('r')?;
-    let hashes = after_r.len() - after_r.trim_start_matches('#').len();
-    let inside = after_r[hashes..].strip_prefix('"')?;
->>>>>>> t4
     if before.ends_with(|c: char| c.is_alphanumeric() && c != 'b') {
         return None;
     }

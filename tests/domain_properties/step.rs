@@ -282,10 +282,6 @@ impl Step {
             expires_at: None,
             ttl: Duration::from_secs(60 + u64::from(self.seconds)),
             request_key: (!self.picks.1.is_multiple_of(3)).then(|| format!("ask-{}", self.picks.1 % 4)),
-<<<<<<< HEAD
-=======
-            supersedes: (self.picks.1 % 7 == 1).then(|| self.request(task)),
->>>>>>> t4
         }
     }
 

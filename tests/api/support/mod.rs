@@ -185,11 +185,7 @@ impl World {
     /// A person whose token has these claims too.
     #[allow(clippy::needless_pass_by_value, reason = "every caller makes them for this call")]
     pub fn person_claiming(&self, id: &str, claims: Value) -> Client {
-<<<<<<< HEAD
         let Value::Object(claims) = claims else { panic!("claims are an object") };
-=======
-        let claims: Map<String, Value> = claims.as_object().cloned().unwrap();
->>>>>>> t4
         let hour = Duration::from_hours(1);
         let token = self.mint.mint(id, ISSUER, AUDIENCE, hour, claims, self.now());
         self.bearer(&token)
