@@ -5,7 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::missing_panics_doc, missing_docs)]
 
-#[allow(dead_code, unused_imports, reason = "other test programs include it too, and each uses its part")]
 mod support;
 
 mod appending;
