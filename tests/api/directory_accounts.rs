@@ -1,5 +1,6 @@
 //! Triggers, and the credentials of agents and triggers: the secret is shown once, rotated and revoked.
 
+use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -147,4 +148,29 @@ async fn a_trigger_creates_tasks_until_it_is_deleted() {
     let next = account(&world, &next).await;
     next.get(&format!("/agent-tasks/{task}")).await.refused(403, "permission_denied");
     assert!(next.all("/agent-tasks/").await.is_empty());
+}
+
+#[tokio::test]
+async fn no_credential_outlives_its_account_however_rotations_race_the_deletion() {
+    let world = World::new().await;
+    let ada = world.person("ada");
+    for round in 0..6 {
+        let path = format!("/{}/fresh", if round % 2 == 0 { "agents" } else { "triggers" });
+        ada.put(&path, &json!({"name": "Fresh"})).await.expect(201);
+        let (credentials, body) = (format!("{path}/credentials"), json!({}));
+        let rotations = join_all((0..6).map(|_| ada.post(&credentials, &body)));
+        let (rotated, gone) = tokio::join!(rotations, ada.delete(&path));
+        gone.expect(204);
+        for reply in rotated {
+            if reply.status == 201 {
+                let refused = buy(&world, &reply.body["client_id"], &reply.body["client_secret"]).await;
+                assert_eq!((refused.status, &refused.body["error"]), (401, &json!("invalid_client")));
+            } else {
+                reply.refused(404, "not_found");
+            }
+        }
+    }
+    let live = "SELECT count(*) FROM agent_directory.credentials c JOIN agent_directory.service_accounts a
+        ON a.id = c.account_id WHERE a.deleted_at IS NOT NULL AND c.revoked_at IS NULL";
+    assert_eq!(sqlx::query_scalar::<_, i64>(live).fetch_one(&world.db).await.unwrap(), 0);
 }

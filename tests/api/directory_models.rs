@@ -109,7 +109,7 @@ async fn a_new_price_holds_from_now_on_and_rewrites_nothing() {
 }
 
 #[tokio::test]
-async fn changes_within_one_instant_keep_their_order() {
+async fn of_changes_within_one_instant_the_last_one_holds() {
     let world = World::new().await;
     let (ada, agent, task) = (world.person("ada"), world.agent().await, world.task().await);
     world.freeze_clock();
@@ -120,7 +120,9 @@ async fn changes_within_one_instant_keep_their_order() {
     }
     world.move_frozen_clock(1);
     let read = ada.get("/models/quick").await;
-    assert_eq!(read.expect(200)["prices"].as_array().unwrap().len(), 3);
+    let history: Vec<_> =
+        read.expect(200)["prices"].as_array().unwrap().iter().map(|point| &point[PRICES[0]]).collect();
+    assert_eq!(history, [&json!("3"), &json!("1")], "the first was in force, the second never");
     assert_eq!(read.body[PRICES[0]], "3");
     assert_eq!(report(&agent, &task, "u1", "m", [1_000_000, 0, 0, 0]).await.expect(201)["cost"], "3");
 }
@@ -130,7 +132,7 @@ async fn an_announced_price_takes_effect_by_the_clock() {
     let world = World::new().await;
     let (ada, task) = (world.person("ada"), world.task().await);
     ada.put("/models/priced", &model("m", [json!("1"), json!(null), json!(null), json!(null)])).await.expect(201);
-    let soon = world.now().plus(std::time::Duration::from_secs(600)).to_string();
+    let soon = world.now().plus(std::time::Duration::from_mins(10)).to_string();
     let announce = |price: &str| {
         let mut body = model("m", [json!(price), json!(null), json!(null), json!(null)]);
         body["effective_from"] = json!(soon);
@@ -275,9 +277,42 @@ async fn every_fault_of_a_model_is_named_at_once() {
     };
     put(json!("a")).await.invalid_at(&["/aliases"]);
     put(json!(vec!["a"; 101])).await.invalid_at(&["/aliases"]);
-    for instant in ["2026-01-01", "2026-01-01T00:00:00", "1", "1969-12-31T23:59:59Z"] {
+    for instant in [
+        "2026-01-01",
+        "2026-01-01T00:00:00",
+        "1",
+        "10000-01-01T00:00:00Z",
+        "9999-12-31T23:59:59-14:00",
+        "0000-12-31T23:59:59Z",
+    ] {
         let body = json!({"provider": "p", "model_id": "m", "effective_from": instant});
         ada.put("/models/x", &body).await.invalid_at(&["/effective_from"]);
     }
     assert_eq!(world.directory_footprint().await, before);
+}
+
+#[tokio::test]
+async fn a_price_holds_from_the_first_to_the_last_instant_that_can_be_written() {
+    let world = World::new().await;
+    let (ada, agent, task) = (world.person("ada"), world.agent().await, world.task().await);
+    for (index, (instant, cost)) in [
+        ("0001-01-01T00:00:00Z", json!("1")),
+        ("0000-12-31T23:00:00-01:00", json!("1")),
+        ("1969-12-31T23:59:59.999999Z", json!("1")),
+        ("9999-12-31T23:59:59.999999Z", json!(null)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (slug, name) = (format!("m-{index}"), format!("name-{index}"));
+        let mut body = model(&name, [json!("1"), json!(null), json!(null), json!(null)]);
+        body["effective_from"] = json!(instant);
+        let put = ada.put(&format!("/models/{slug}"), &body).await;
+        put.expect(201);
+        assert_eq!(ada.get(&format!("/models/{slug}")).await.expect(200), &put.body, "{instant}");
+        let reply = report(&agent, &task, &slug, &name, [1_000_000, 0, 0, 0]).await;
+        assert_eq!(reply.expect(201)["cost"], cost, "{instant}");
+    }
+    ada.get("/directory-audit").await.expect(200);
+    ada.get("/models").await.expect(200);
 }
