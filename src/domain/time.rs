@@ -22,6 +22,10 @@ pub enum TimestampError {
 }
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
+/// 0001-01-01T00:00:00Z.
+const FIRST: i64 = -62_135_596_800 * MICROS_PER_SECOND;
+/// 9999-12-31T23:59:59.999999Z.
+const LAST: i64 = 253_402_300_800 * MICROS_PER_SECOND - 1;
 
 impl Timestamp {
     /// 1970-01-01T00:00:00Z.
@@ -29,7 +33,7 @@ impl Timestamp {
 
     /// From microseconds since 1970; `None` outside the years 0001 to 9999.
     pub fn from_micros(micros: i64) -> Option<Self> {
-        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000).ok().map(|_| Self(micros))
+        (FIRST..=LAST).contains(&micros).then_some(Self(micros))
     }
 
     /// Microseconds since 1970.
@@ -40,14 +44,15 @@ impl Timestamp {
     /// Parses RFC 3339 with an offset; digits below the microsecond are cut off.
     pub fn parse(text: &str) -> Result<Self, TimestampError> {
         let parsed = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| TimestampError::Format)?;
-        Ok(Self::from(parsed))
+        // With its offset a time may lie beyond the years that can be kept.
+        Self::from_micros(Self::from(parsed).0).ok_or(TimestampError::Range)
     }
 
     /// Later by `by`, saturating at the end of what can be kept.
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
         let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
-        Self::from_micros(self.0.saturating_add(micros)).unwrap_or(Self(253_402_300_799 * MICROS_PER_SECOND))
+        Self::from_micros(self.0.saturating_add(micros)).unwrap_or(Self(LAST))
     }
 
     /// Earlier by `by`, saturating at 1970.

@@ -54,16 +54,18 @@ pub struct PutModel {
 
 fn read_draft(body: &Body<'_>) -> Checked<ModelDraft> {
     let mut fields = body.fields();
-    let aliases = fields.texts("aliases", ALIASES_MAX, 1..=NAME_MAX);
-    // After a fault the list is shorter than what was sent, and its places are others.
-    let whole = if fields.is_faultless() { aliases.as_slice() } else { &[] };
-    for (index, alias) in whole.iter().enumerate() {
-        let place = format!("/aliases/{index}");
-        if alias.trim().is_empty() {
-            fields.extend([Fault::new(place, "must not be blank")]);
-        } else if whole.iter().take(index).any(|earlier| earlier == alias) {
-            fields.extend([Fault::new(place, "repeats an alias")]);
-        }
+    let mut aliases: Vec<String> = Vec::new();
+    for (index, item) in fields.list("aliases", ALIASES_MAX).iter().enumerate() {
+        let fault = match item.as_str() {
+            Some(alias) if alias.trim().is_empty() => "must not be blank".to_owned(),
+            Some(alias) if aliases.iter().any(|earlier| earlier == alias) => "repeats an alias".to_owned(),
+            Some(alias) if alias.chars().count() <= NAME_MAX => {
+                aliases.push(alias.to_owned());
+                continue;
+            }
+            Some(_) | None => format!("must be a string of 1 to {NAME_MAX} characters"),
+        };
+        fields.extend([Fault::new(format!("/aliases/{index}"), fault)]);
     }
     let draft = ModelDraft {
         provider: fields.text("provider", 1..=NAME_MAX),

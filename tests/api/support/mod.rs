@@ -214,17 +214,35 @@ impl World {
     /// Everything that the runtime keeps, in one text: equal before and after a call exactly when it wrote nothing.
     pub async fn footprint(&self) -> String {
         let tables = "tasks sessions events requests budget_ledger task_id_sequences task_dependencies task_projects";
+        self.rows_of("agent_runtime", tables).await
+    }
+
+    /// Everything that the directory keeps, its audit trail too, in the same way.
+    pub async fn directory_footprint(&self) -> String {
+        let tables = "organizations members service_accounts credentials agents models model_names model_prices \
+            projects audit";
+        self.rows_of("agent_directory", tables).await
+    }
+
+    async fn rows_of(&self, schema: &str, tables: &str) -> String {
         let mut footprint = String::new();
         for table in tables.split(' ') {
             let rows = format!(
                 "SELECT '{table}: ' || count(*) || ' ' || coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '')
-                 FROM agent_runtime.{table} t"
+                 FROM {schema}.{table} t"
             );
             let row: String = sqlx::query_scalar(sqlx::AssertSqlSafe(rows)).fetch_one(&self.db).await.unwrap();
             footprint.push_str(&row);
             footprint.push('\n');
         }
         footprint
+    }
+
+    /// The audit trail, the oldest change first, each as action and kind of record.
+    pub async fn trail(&self) -> Vec<(String, String)> {
+        let entries = self.person("ada").all("/directory-audit?limit=100").await;
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        entries.iter().rev().map(|entry| (text(&entry["action"]), text(&entry["subject_kind"]))).collect()
     }
 
     /// The server's clock.
