@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::process::Process;
-use crate::support::{World, proof};
+use crate::support::World;
 use crate::writers::{Writers, assert_kept, never, tasks};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -22,7 +22,7 @@ async fn two_servers_write_the_same_tasks_without_a_gap_and_without_a_loss() {
     assert_kept(&world.db, &written).await;
     let acknowledged: usize = written.iter().map(|writer| writer.events.len() + writer.reports.len()).sum();
     // Of each task: created, opened, running.
-    assert_eq!(proof::prove(&world.db).await, acknowledged + 3 * tasks.len());
+    assert_eq!(world.prove().await, acknowledged + 3 * tasks.len());
     for server in &mut servers {
         server.signal(Signal::SIGTERM);
         assert_eq!(server.exit_code(Duration::from_secs(10)).await, Some(0), "{}", server.log());

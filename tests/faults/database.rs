@@ -6,7 +6,7 @@ use serde_json::json;
 use sqlx::Connection as _;
 use uuid::Uuid;
 
-use crate::support::{World, eventually, proof};
+use crate::support::{World, eventually};
 use crate::writers::{Writers, assert_kept, settled, tasks, unavailable};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -26,7 +26,7 @@ async fn connections_that_the_database_ends_cost_a_503_at_most() {
     let written = writers.end().await;
     settled(&world.db).await;
     assert_kept(&world.db, &written).await;
-    proof::prove(&world.db).await;
+    world.prove().await;
     for task in &tasks {
         let body = json!({"events": [{"type": "turn", "payload": {"body": "after"}}]});
         agent.post(&format!("/agent-tasks/{task}/events"), &body).await.expect(201);
@@ -96,7 +96,7 @@ async fn a_call_that_the_database_holds_up_is_503_in_time_and_then_wholly_done_o
     lock.rollback().await.unwrap();
 
     settled(&world.db).await;
-    proof::prove(&world.db).await;
+    world.prove().await;
     let reply = agent.post(&path, &body).await;
     assert!([200, 201].contains(&reply.status), "{reply:?}");
     let log = world.log(&task).await;

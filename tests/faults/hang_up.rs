@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{World, proof};
+use crate::support::World;
 use crate::wire;
 use crate::writers::settled;
 
@@ -68,7 +68,7 @@ async fn five_hundred_clients_that_hang_up_leave_no_connection_and_no_call_half_
     let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
     assert_eq!(sqlx::query_scalar::<_, i64>(open).fetch_one(&world.db).await.unwrap(), 0);
 
-    proof::prove(&world.db).await;
+    world.prove().await;
     let mut done = 0;
     for nth in (0..500).filter(|nth| nth % 5 < 2) {
         let query = "SELECT count(*) FROM agent_runtime.events WHERE event_id = ANY ($1)";

@@ -1,7 +1,7 @@
 //! A server that is killed.
 
 use crate::process::Process;
-use crate::support::{World, proof};
+use crate::support::World;
 use crate::writers::{Writers, assert_kept, never, settled, tasks};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -19,7 +19,7 @@ async fn a_server_that_is_killed_under_writers_loses_nothing_that_it_acknowledge
         assert!(written.iter().any(|writer| writer.unanswered.is_some()), "nothing was in flight");
         settled(&world.db).await;
         assert_kept(&world.db, &written).await;
-        proof::prove(&world.db).await;
+        world.prove().await;
 
         server = Process::start(&world, &[]).await;
         let agent = agent.at(&server.base);
@@ -27,6 +27,6 @@ async fn a_server_that_is_killed_under_writers_loses_nothing_that_it_acknowledge
             let reply = agent.post(&path, &body).await;
             assert!([200, 201].contains(&reply.status), "a call that is repeated: {reply:?}");
         }
-        proof::prove(&world.db).await;
+        world.prove().await;
     }
 }

@@ -8,7 +8,7 @@ use mandate::config::SecretUrl;
 use nix::unistd::Uid;
 use sqlx::{Connection as _, PgConnection};
 
-use crate::support::{World, eventually, program, proof};
+use crate::support::{World, eventually, program};
 use crate::writers::{Writers, assert_kept, never, tasks};
 
 /// A pgbouncer in front of the database server of the tests.
@@ -115,7 +115,7 @@ async fn a_thousand_appends_behind_a_transaction_pooler_meet_no_error_while_the_
     writers.advance(400).await;
     let written = writers.end().await;
     assert_kept(&world.db, &written).await;
-    proof::prove(&world.db).await;
+    world.prove().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

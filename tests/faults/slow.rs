@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::support::{World, proof};
+use crate::support::World;
 use crate::wire;
 
 async fn impatient() -> World {
@@ -57,7 +57,7 @@ async fn a_body_that_takes_too_long_is_answered_and_writes_nothing() {
     assert!((1..5).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
     drop(stream);
     assert_eq!(world.types(&task).await, ["task.created", "session.opened", "state.changed"]);
-    proof::prove(&world.db).await;
+    world.prove().await;
 }
 
 #[tokio::test]

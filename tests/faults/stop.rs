@@ -7,7 +7,7 @@ use serde_json::json;
 use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 
 use crate::process::Process;
-use crate::support::{World, eventually, proof};
+use crate::support::{World, eventually};
 use crate::writers::{Writers, assert_kept, settled, tasks, unavailable};
 
 /// Holds every task's row, so that a write waits.
@@ -43,7 +43,7 @@ async fn a_call_in_flight_is_answered_before_the_server_stops_and_nobody_else_co
     lock.rollback().await.unwrap();
     call.await.unwrap().expect(201);
     assert_eq!(server.exit_code(Duration::from_secs(10)).await, Some(0), "{}", server.log());
-    proof::prove(&world.db).await;
+    world.prove().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -58,7 +58,7 @@ async fn a_server_that_stops_under_writers_loses_nothing_and_exits_with_0() {
     assert_eq!(server.exit_code(Duration::from_secs(10)).await, Some(0), "{}", server.log());
     let written = writers.end().await;
     assert_kept(&world.db, &written).await;
-    proof::prove(&world.db).await;
+    world.prove().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -82,7 +82,7 @@ async fn a_second_signal_ends_the_server_at_once() {
     assert!(call.await.unwrap().is_none(), "an answer from a server that is gone");
     lock.rollback().await.unwrap();
     settled(&world.db).await;
-    proof::prove(&world.db).await;
+    world.prove().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -104,5 +104,5 @@ async fn a_database_that_hangs_does_not_keep_the_server_beyond_its_grace() {
     assert!(call.await.unwrap().is_none());
     lock.rollback().await.unwrap();
     settled(&world.db).await;
-    proof::prove(&world.db).await;
+    world.prove().await;
 }
