@@ -13,7 +13,7 @@ use crate::service::Clock;
 /// What no route can set up.
 #[derive(Debug, Subcommand)]
 pub(super) enum AdminCommand {
-    /// Make the first organization and its administrator; running it again changes nothing.
+    /// Make an organization, unless it is there, and a member its administrator; running it again changes nothing.
     Init {
         /// The organization's slug.
         #[arg(long)]

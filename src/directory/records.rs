@@ -168,8 +168,8 @@ pub struct AgentDraft {
     pub enabled: Option<bool>,
     /// What it is called.
     pub naming: Naming,
-    /// Its bounds.
-    pub settings: AgentSettings,
+    /// Its bounds; absent: those it has, or the defaults of a new one.
+    pub settings: Option<AgentSettings>,
 }
 
 /// A scheduler or webhook gateway: a service account of its own.
@@ -249,12 +249,12 @@ pub struct ModelDraft {
     pub provider: String,
     /// The provider's name of it.
     pub model_id: String,
-    /// Other names under which harnesses may report it.
-    pub aliases: Vec<String>,
+    /// Other names under which harnesses may report it; absent: those it has.
+    pub aliases: Option<Vec<String>>,
     /// Its name elsewhere.
     pub external_ref: Option<String>,
-    /// Its prices.
-    pub prices: Prices,
+    /// Its prices; absent: those it has. One that is absent among others is unknown.
+    pub prices: Option<Prices>,
     /// From when on they hold; absent: now.
     pub effective_from: Option<Timestamp>,
 }

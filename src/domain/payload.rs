@@ -1,6 +1,6 @@
 //! The payloads that the server writes, one struct per event type, and what folding needs of the harness's.
 //!
-//! To add an event type: 1. name it in [`EventType`](super::event::EventType); 2. give it a struct here and a variant
+//! To add an event type: 1. name it in [`EventType`]; 2. give it a struct here and a variant
 //! of [`Payload`]; 3. say in `aggregate.rs` what it changes; 4. write its JSON Schema to `openapi/events/`.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Bodies: read whole under a limit, but judged only when the handler asks, because refusals of the caller and of the
 //! route rank before those of the body.
 
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -42,6 +42,12 @@ impl FromRequest<App> for RawBody {
         let is_json =
             essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
         let key = header_key(headers);
+        // What says that it is too large is refused before it is sent.
+        let declared = request.body().size_hint().lower();
+        if declared > limit as u64 {
+            let bytes = Err(Refusal::PayloadTooLarge { limit, what: String::new() });
+            return Ok(Self { bytes, is_json, idempotency_key: key });
+        }
         let read = Limited::new(request.into_body(), limit).collect().await;
         let bytes = match read {
             Ok(collected) => Ok(collected.to_bytes()),

@@ -55,7 +55,7 @@ pub struct AskPerson {
     title: String,
     /// Why it is asked.
     why: Option<String>,
-    /// Of feedback: the answers to choose from.
+    /// The answers to choose from.
     options: Option<Vec<String>>,
     /// What the person decides on.
     artifacts: Option<Vec<NewArtifact>>,
@@ -133,9 +133,6 @@ fn read_request(app: &App, body: &Body<'_>, key: Option<String>) -> Checked<Box<
     match kind {
         Some(RequestKind::Approval) if digests.is_empty() && fields.is_faultless() => {
             fields.fault("artifact_digests", "an approval binds to at least one digest");
-        }
-        Some(RequestKind::Approval) if !options.is_empty() => {
-            fields.fault("options", "an approval is approved or rejected; only feedback has options");
         }
         Some(RequestKind::Approval | RequestKind::Feedback) | None => {}
     }

@@ -163,13 +163,14 @@ pub async fn issue(State(app): State<App>, headers: HeaderMap, body: RawBody) ->
     let Ok(id) = Uuid::try_parse(&id).map(CredentialId) else { return Ok(wrong_client()) };
     let known = app.directory().credential(id).await.map_err(ServiceError::from)?;
     let Some(known) = known else { return Ok(wrong_client()) };
-    // Only known clients have a counter, so that nobody can fill the memory with made-up ones.
+    if !secrets::matches(&secret, &known.secret_hash) {
+        return Ok(wrong_client());
+    }
+    // Counted once the secret is right: client ids are no secret, and nobody may lock a harness out by guessing. A
+    // secret of 256 random bits needs no limit on guesses.
     if let Err(early) = app.token_limit().check_key(&id) {
         let wait: Duration = early.wait_time_from(DefaultClock::default().now());
         return Err(Problem::rate_limited(wait.as_secs() + 1));
-    }
-    if !secrets::matches(&secret, &known.secret_hash) {
-        return Ok(wrong_client());
     }
     let claims = ServiceClaims {
         organization_id: known.organization_id,

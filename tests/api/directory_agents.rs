@@ -123,7 +123,11 @@ async fn settings_are_replaced_whole_and_hold_for_new_tasks_only() {
     let rest = json!({"task_budget": null, "monthly_cost_cap": null, "max_concurrent_tasks": null,
         "task_timeout_seconds": null, "max_depth": 2, "max_children": 50});
     assert_eq!(part.expect(200)["settings"], rest);
-    let none = ada.put("/agents/reviewer", &json!({"name": "R", "settings": null})).await;
+    // A new name lifts no bound: settings that are not there stay.
+    for body in [json!({"name": "R", "settings": null}), json!({"name": "Renamed"})] {
+        assert_eq!(ada.put("/agents/reviewer", &body).await.expect(200)["settings"], rest);
+    }
+    let none = ada.put("/agents/reviewer", &json!({"name": "R", "settings": {}})).await;
     assert_eq!(none.expect(200)["settings"]["max_depth"], 5);
     for (task, budget) in [(&before, json!(null)), (&after, json!("5.5")), (&world.task().await, json!(null))] {
         assert_eq!(ada.get(&format!("/agent-tasks/{task}")).await.expect(200)["budget"], budget, "{task}");

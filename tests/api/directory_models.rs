@@ -61,9 +61,15 @@ async fn an_absent_price_is_unknown_and_never_zero() {
     assert_eq!(known.expect(201)["cost"], "0.000003");
     let unknown = report(&agent, &task, "u2", "part", [1, 1, 1, 0]).await;
     assert_eq!((&unknown.expect(201)["cost"], &unknown.body["task"]["budget_certain"]), (&json!(null), &json!(false)));
-    // Replaced whole: what is absent now is unknown now.
-    let less = ada.put("/models/part", &json!({"provider": "acme", "model_id": "m"})).await;
-    assert_eq!(prices(less.expect(200)), [&json!(null); 4]);
+    // A new alias unprices nothing: prices that are not there stay, and so do aliases.
+    let body = json!({"provider": "acme", "model_id": "m", "aliases": ["part-latest"]});
+    let same = ada.put("/models/part", &body).await;
+    assert_eq!(prices(same.expect(200)), [&json!("1"), &json!("2"), &json!(null), &json!(null)]);
+    let less = json!({"provider": "acme", "model_id": "m", "output_cost_per_million": "2"});
+    let less = ada.put("/models/part", &less).await;
+    assert_eq!(less.expect(200)["aliases"], json!(["part-latest"]));
+    // Beside another one an absent price is unknown.
+    assert_eq!(prices(&less.body), [&json!(null), &json!("2"), &json!(null), &json!(null)]);
     let unknown = report(&agent, &task, "u3", "part", [1, 0, 0, 0]).await;
     assert_eq!(unknown.expect(201)["cost"], json!(null));
     let never = ada.put("/models/never", &json!({"provider": "acme", "model_id": "n"})).await;

@@ -252,3 +252,18 @@ async fn only_people_with_the_permission_resolve_and_a_service_is_refused_before
     world.unmoved(&still).await;
     resolve(&world.person("abe"), &task, &id, body).await.expect(201);
 }
+
+#[tokio::test]
+async fn an_approval_may_offer_options_and_a_choice_is_one_of_them() {
+    let world = World::new().await;
+    let (agent, ada, task) = (world.agent().await, world.person("ada"), world.task().await);
+    let body = json!({"kind": "approval", "title": "Merge?", "options": ["squash", "merge"],
+        "artifact_digests": [digest('a')]});
+    let asked = agent.post(&format!("/agent-tasks/{task}/requests"), &body).await;
+    let id = asked.expect(201)["request"]["id"].as_str().unwrap();
+    let path = format!("/agent-tasks/{task}/requests/{id}/resolve");
+    let mut approve = json!({"status": "approved", "artifact_digests": [digest('a')], "choice": "rebase"});
+    ada.post(&path, &approve).await.refused(422, "invalid_body");
+    approve["choice"] = json!("squash");
+    assert_eq!(ada.post(&path, &approve).await.expect(201)["request"]["resolution"]["choice"], "squash");
+}

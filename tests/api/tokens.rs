@@ -106,15 +106,17 @@ async fn tokens_of_one_client_are_limited_and_others_are_not() {
     let (id, secret) = (world.seed.agent.client_id.as_str(), world.seed.agent.client_secret.as_str());
     let form = [("grant_type", "client_credentials"), ("client_id", id), ("client_secret", secret)];
     let wrong = [form[0], form[1], ("client_secret", "wrong")];
-    ask(&anyone, &form, None).await.expect(200);
-    refused(&ask(&anyone, &wrong, None).await, 401, "invalid_client");
-    ask(&anyone, &form, None).await.expect(200);
-    for form in [&form, &wrong] {
-        let reply = ask(&anyone, form, None).await;
-        reply.refused(429, "rate_limited");
-        let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
-        assert!((1..=20).contains(&wait), "{wait}");
+    // Client ids are no secret: whoever guesses locks nobody out.
+    for _ in 0..5 {
+        refused(&ask(&anyone, &wrong, None).await, 401, "invalid_client");
     }
+    for _ in 0..3 {
+        ask(&anyone, &form, None).await.expect(200);
+    }
+    let reply = ask(&anyone, &form, None).await;
+    reply.refused(429, "rate_limited");
+    let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=20).contains(&wait), "{wait}");
     world.account(&world.seed.trigger_client_id, &world.seed.trigger_client_secret).await;
 }
 

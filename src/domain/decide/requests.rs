@@ -151,12 +151,12 @@ fn is_repeat(request: &Request, person: &PersonId, new: &NewResolution) -> bool 
 }
 
 fn check(request: &Request, new: &NewResolution) -> Result<(), Refusal> {
+    let choice_fits = new.choice.as_ref().is_none_or(|choice| request.options.contains(choice));
     match (request.kind, new.status) {
+        (_, RequestStatus::Answered | RequestStatus::Approved | RequestStatus::Rejected) if !choice_fits => {
+            return Err(Refusal::invalid("/choice", "is none of the request's options"));
+        }
         (RequestKind::Feedback, RequestStatus::Answered) => {
-            let choice_fits = new.choice.as_ref().is_none_or(|choice| request.options.contains(choice));
-            if !choice_fits {
-                return Err(Refusal::invalid("/choice", "is none of the request's options"));
-            }
             if new.choice.is_none() && new.answer.is_none() {
                 return Err(Refusal::invalid("/answer", "an answer, or one of the options as choice, is required"));
             }

@@ -10,6 +10,8 @@ use regex::Regex;
 /// Every pattern takes all letters and digits that follow, so that nothing is left beside a hidden token that could
 /// look like a token of its own.
 const SHAPES: &[(&[&str], &str)] = &[
+    // Mandate's own client secrets.
+    (&["mds_"], r"mds_[A-Za-z0-9_-]{43,}"),
     // GitHub, GitLab, Bitbucket and Atlassian.
     (&["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], r"gh[pousr]_[A-Za-z0-9_-]{20,}(?:\.[A-Za-z0-9_-]{16,}){0,2}"),
     (&["github_pat_"], r"github_pat_[A-Za-z0-9_]{20,}"),

@@ -82,8 +82,12 @@ fn read_settings(settings: &Json<'_>) -> (AgentSettings, Vec<Fault>) {
 
 fn read_draft(body: &Body<'_>) -> Checked<AgentDraft> {
     let mut fields = body.fields();
-    let (settings, faults) = read_settings(fields.member("settings").unwrap_or(&Json::Null));
-    fields.extend(faults);
+    // A change of the name must not lift a budget: settings that are not there stay as they are.
+    let settings = fields.member("settings").map(|settings| {
+        let (settings, faults) = read_settings(settings);
+        fields.extend(faults);
+        settings
+    });
     let mut version = |name: &str| {
         let version = fields.integer_opt(name, 1..=i64::from(i32::MAX));
         version.and_then(|version| i32::try_from(version).ok())
@@ -123,9 +127,8 @@ pub async fn read(State(app): State<App>, auth: Authenticated) -> Answer {
 
 /// Make an agent, or change it.
 ///
-/// A slug makes or changes an agent, an id only changes one. Replaces the whole: absent settings have their defaults and
-/// an absent `external_ref` is none; only `version`, `prompt_version` and `enabled` stay as they are when they are
-/// absent. A lower version is 422. Tasks keep what they pinned. A new agent comes with its service account and a
+/// A slug makes or changes an agent, an id only changes one. Absent `settings`, `version`, `prompt_version` and
+/// `enabled` stay as they are; `settings` that are there are replaced as a whole, and an absent `external_ref` is none. A lower version is 422. Tasks keep what they pinned. A new agent comes with its service account and a
 /// credential, whose secret is shown in this answer and never again; make another one when it is lost.
 #[utoipa::path(put, path = "/organizations/{org}/agents/{agent}", operation_id = "put_agent", tag = "directory",
     params(("org" = String, Path, description = "The organization's slug"),

@@ -67,17 +67,23 @@ fn read_draft(body: &Body<'_>) -> Checked<ModelDraft> {
         };
         fields.extend([Fault::new(format!("/aliases/{index}"), fault)]);
     }
+    // A new alias must not unprice a model: prices and aliases that are not there stay as they are.
+    let prices = ["input", "output", "cache_read", "cache_write"].map(|kind| format!("{kind}_cost_per_million"));
+    let names_prices =
+        prices.iter().map(String::as_str).chain(["effective_from"]).any(|name| fields.member(name).is_some());
+    let [input, output, cache_read, cache_write] = prices.map(|name| fields.price_opt(&name));
+    let prices = Prices {
+        input_cost_per_million: input,
+        output_cost_per_million: output,
+        cache_read_cost_per_million: cache_read,
+        cache_write_cost_per_million: cache_write,
+    };
     let draft = ModelDraft {
         provider: fields.text("provider", 1..=NAME_MAX),
         model_id: fields.text("model_id", 1..=NAME_MAX),
-        aliases,
+        aliases: fields.member("aliases").is_some().then_some(aliases),
         external_ref: fields.text_opt("external_ref", 1..=NAME_MAX),
-        prices: Prices {
-            input_cost_per_million: fields.price_opt("input_cost_per_million"),
-            output_cost_per_million: fields.price_opt("output_cost_per_million"),
-            cache_read_cost_per_million: fields.price_opt("cache_read_cost_per_million"),
-            cache_write_cost_per_million: fields.price_opt("cache_write_cost_per_million"),
-        },
+        prices: names_prices.then_some(prices),
         effective_from: fields.time_opt("effective_from"),
     };
     fields.finish(draft)
@@ -108,8 +114,8 @@ pub async fn read(State(app): State<App>, auth: Authenticated) -> Answer {
 
 /// Make a model, or change it.
 ///
-/// A slug makes or changes a model, an id only changes one. Replaces the whole: what is absent is none, an absent price
-/// unknown. Slug, `model_id` and aliases are one name space, because a report names exactly one model or none: a name of
+/// A slug makes or changes a model, an id only changes one. Absent `aliases` stay as they are, and so do the
+/// prices when none of the four is there; a price that is absent beside another is unknown. Slug, `model_id` and aliases are one name space, because a report names exactly one model or none: a name of
 /// another model is 409 `name_taken`.
 ///
 /// Prices have a history. New ones hold from `effective_from`: in the future they are announced, and replaced by another

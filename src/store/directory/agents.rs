@@ -35,7 +35,7 @@ impl Store {
             version: draft.version.unwrap_or(1),
             prompt_version: draft.prompt_version.unwrap_or(1),
             enabled: draft.enabled.unwrap_or(true),
-            settings: draft.settings.clone(),
+            settings: draft.settings.clone().unwrap_or_default(),
             service_account_id: AccountId(editing.new_id()),
             external_ref: draft.naming.external_ref.clone(),
             created_at: editing.at,
@@ -142,7 +142,7 @@ impl Editing<'_> {
             version: draft.version.unwrap_or(before.version),
             prompt_version: draft.prompt_version.unwrap_or(before.prompt_version),
             enabled: draft.enabled.unwrap_or(before.enabled),
-            settings: draft.settings.clone(),
+            settings: draft.settings.clone().unwrap_or_else(|| before.settings.clone()),
             external_ref: draft.naming.external_ref.clone(),
             ..before.clone()
         };

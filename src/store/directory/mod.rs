@@ -1,7 +1,7 @@
 //! The directory's tables: what the service asks (here), and what administrators read and change.
 //!
-//! To add a kind of record: 1. its columns and its [`Record`](record::Record); 2. its writes, each through
-//! [`Store::edit`], which holds the organization and writes the audit row in the same transaction.
+//! To add a kind of record: 1. its columns and its [`Record`]; 2. its writes, each through
+//! `Store::edit`, which holds the organization and writes the audit row in the same transaction.
 
 mod accounts;
 mod agents;

@@ -36,7 +36,9 @@ impl Store {
         };
         after.provider.clone_from(&draft.provider);
         after.model_id.clone_from(&draft.model_id);
-        after.aliases.clone_from(&draft.aliases);
+        if let Some(aliases) = &draft.aliases {
+            after.aliases.clone_from(aliases);
+        }
         after.external_ref.clone_from(&draft.external_ref);
         let point = new_prices(&after, draft, editing.at);
         if let Some(point) = point {
@@ -84,10 +86,11 @@ impl Store {
 /// The row that a draft's prices become, if they say anything new. What lies ahead may be replaced; what was in force
 /// stays as it was, so a claim about that time holds from now on.
 fn new_prices(model: &Model, draft: &ModelDraft, now: Timestamp) -> Option<PricePoint> {
-    let point = |effective_from| Some(PricePoint { effective_from, prices: draft.prices });
+    let prices = draft.prices?;
+    let point = |effective_from| Some(PricePoint { effective_from, prices });
     if let Some(from) = draft.effective_from {
         let known = model.prices.iter().find(|known| known.effective_from == from);
-        if known.is_some_and(|known| known.prices == draft.prices) {
+        if known.is_some_and(|known| known.prices == prices) {
             return None;
         }
         if from > now {
@@ -95,7 +98,7 @@ fn new_prices(model: &Model, draft: &ModelDraft, now: Timestamp) -> Option<Price
         }
     }
     let in_force = model.in_force(now);
-    if in_force.map(|known| known.prices).unwrap_or_default() == draft.prices {
+    if in_force.map(|known| known.prices).unwrap_or_default() == prices {
         return None;
     }
     let last = in_force.map(|known| known.effective_from);
