@@ -21,7 +21,8 @@ pub(super) fn tokens() -> Vec<String> {
     let mut tokens: Vec<_> =
         ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "hf_", "npm_"].map(|p| p.to_owned() + &o(36)).into();
     tokens.extend(
-        ["sk-", "sk-proj-", "sk-ant-api03-", "pypi-AgE", "AIzaSy", "ya29.", "xai-", "mds_"].map(|p| p.to_owned() + &o(48)),
+        ["sk-", "sk-proj-", "sk-ant-api03-", "pypi-AgE", "AIzaSy", "ya29.", "xai-", "mds_"]
+            .map(|p| p.to_owned() + &o(48)),
     );
     tokens.extend(["sk_live_", "rk_live_", "sk_test_", "whsec_", "glpat-"].map(|p| p.to_owned() + &o(20)));
     tokens
