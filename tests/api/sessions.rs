@@ -187,7 +187,6 @@ async fn a_takeover_supersedes_the_others_whose_spending_and_effects_are_still_k
         ("outcome", json!({"session_id": first, "outcome": "done_acted"})),
         (&format!("sessions/{first}/close"), json!({"reason": "over"})),
         (&format!("sessions/{first}/heartbeat"), Value::Null),
-        ("sessions", json!({"session_key": "s1"})),
     ] {
         let refusal = agent.on(&task, path, body).await;
         refusal.refused(409, "session_superseded");
@@ -196,6 +195,8 @@ async fn a_takeover_supersedes_the_others_whose_spending_and_effects_are_still_k
             (&Value::Null, &still_seq(&world, &task).await)
         );
     }
+    let spent = agent.on(&task, "sessions", json!({"session_key": "s1"})).await;
+    assert_eq!(spent.refused(409, "session_closed")["close_reason"], "superseded");
     world.unmoved(&still).await;
     let usage = json!({"session_id": first, "idempotency_key": "u", "model_id": "sonnet", "tokens_in": 8});
     assert_eq!(agent.on(&task, "usage", usage).await.expect(201)["cost"], "0.00001");

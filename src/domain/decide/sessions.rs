@@ -22,7 +22,8 @@ pub(super) fn open(
     if let Some(known) = base.sessions().iter().find(|session| session.session_key == new.session_key) {
         return match &known.closed {
             None => Ok(Decision::Unchanged),
-            Some((_, reason)) => Err(base.session_refusal(known.is_superseded(), reason)),
+            // However it closed, a superseded one too: its key opens nothing any more.
+            Some((_, reason)) => Err(base.session_refusal(false, reason)),
         };
     }
     let mut draft = Draft::of(base, context);
