@@ -244,7 +244,8 @@ fn whole_life() -> Written {
     run.give(&Command::Pause { reason: Ok(Some("Wait.".to_owned())) });
     run.give(&Command::Resume { reason: Ok(None) });
     run.give(&Command::Reassign { owner: Ok(person("grace")) });
-    run.give(&Command::Reply { event_id: EventId(id(900)), body: Ok("Go on.".to_owned()), hold: Ok(false) });
+    run.give(&Command::Reply { event_id: EventId(id(900)), body: Ok("Go on.".to_owned()), hold: Ok(true) });
+    run.give(&Command::Resume { reason: Ok(None) });
     run.ask(RequestKind::Feedback, None, None);
     let second = run.open_session("run-2", true);
     run.give(&Command::CloseSession { session: second, reason: Ok("waiting_for_reply".to_owned()) });
