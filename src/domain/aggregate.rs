@@ -11,7 +11,6 @@ use super::request::{Request, RequestStatus, Resolution};
 use super::session::{HEARTBEAT_LOST, SUPERSEDED, Session, TASK_CLOSED};
 use super::status::{Control, Status};
 use super::task::{Facts, Pinned, Task};
-use super::time::Timestamp;
 
 /// A snapshot of a task: its row, its open sessions and requests, and those that a command names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -286,11 +285,6 @@ impl Aggregate {
     /// Whether a session closed for a reason of the server's.
     pub(in crate::domain) fn is_server_reason(reason: &str) -> bool {
         [TASK_CLOSED, HEARTBEAT_LOST, SUPERSEDED].contains(&reason)
-    }
-
-    /// The first moment at which time closes an open request of the snapshot.
-    pub fn first_expiry(&self) -> Option<Timestamp> {
-        self.requests.iter().filter(|request| request.is_open()).map(|request| request.expires_at).min()
     }
 }
 
