@@ -19,7 +19,7 @@ pub use issuers::{ALGORITHMS, IssuerSettings};
 pub use part::{Fault, Secret, SecretUrl};
 use part::{Faults, Row};
 pub use parts::{
-    ArchiveSettings, AuthSettings, DatabaseSettings, LimitSettings, LogFormat, LogSettings, RequestSettings,
+    ArchiveSettings, AuthSettings, DatabaseSettings, LimitSettings, LogFormat, LogSettings, RequestSettings, Role,
     ServerSettings, SessionSettings, TelemetrySettings, WorkerSettings,
 };
 
@@ -29,7 +29,7 @@ pub const FILE_VARIABLE: &str = "MANDATE_CONFIG";
 pub const DEFAULT_FILE: &str = "mandate.toml";
 
 /// Settings that are lists: a variable gives them separated by commas, or as a TOML array.
-const LISTS: &[&str] = &["server.cors_origins", "auth.retired_keys", "auth.issuers"];
+const LISTS: &[&str] = &["server.cors_origins", "workers.roles", "auth.retired_keys", "auth.issuers"];
 
 /// Every setting.
 #[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]

@@ -2,7 +2,7 @@
 //!
 //! The rooms and the way through them:
 //! `domain ← store ← service ← { http, workers } ← app ← cli`, with the ports to the outside
-//! (`auth`, `directory`) beside the service. `tests/architecture.rs` holds these arrows.
+//! (`auth`, `directory`, `log`) beside the service. `tests/architecture.rs` holds these arrows.
 
 pub mod app;
 pub mod auth;
@@ -12,6 +12,7 @@ pub mod dev;
 pub mod directory;
 pub mod domain;
 pub mod http;
+pub mod log;
 pub mod service;
 pub mod shutdown;
 pub mod store;

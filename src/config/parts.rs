@@ -8,6 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::issuers::IssuerSettings;
 use super::part::{Faults, Secret, SecretUrl, part};
+use crate::domain::names::names;
 
 part! {
     /// The HTTP server.
@@ -173,6 +174,16 @@ part! {
     ArchiveSettings: "archive" {
         /// How long a task's log stays in the database after its close, in seconds.
         grace_seconds: u64 = 900; 0..=90 * 86_400,
+        /// How often the sweep compares what moved with the log store, in seconds.
+        sweep_interval_seconds: u64 = 30; 1..=3_600,
+        /// How many tasks the sweep compares at once.
+        sweep_batch: u32 = 500; 1..=10_000,
+        /// How old an entry must be before the sweep takes it for lost, in seconds; after each time that it was sent
+        /// again, twice as long as before, up to 64 times as long.
+        patience_seconds: u64 = 60; 0..=86_400,
+        /// How long a task must have been still before the sweep takes it off its list, in seconds: taking a busy one off
+        /// and putting it on again would cost its appends more.
+        quiet_seconds: u64 = 60; 0..=86_400,
     }
 }
 
@@ -190,9 +201,27 @@ part! {
     }
 }
 
+names! {
+    /// What a process does.
+    Role, RoleError: "role" {
+        /// Answers the API.
+        Api = "api",
+        /// Hands over what this process commits.
+        Publisher = "publisher",
+        /// Carries what comes by the stream into the log store.
+        Sink = "sink",
+        /// Verifies the log store, repairs and archives.
+        Sweep = "sweep",
+        /// Closes what time closes.
+        Expiry = "expiry",
+    }
+}
+
 part! {
     /// The background workers of this process.
     WorkerSettings: "workers" {
+        /// What this process does: `api`, `publisher` (hands over what this process commits), `sink`, `sweep`, `expiry`.
+        roles: Vec<Role> = Role::ALL.to_vec(),
         /// How often what time closes is looked for (expired requests, lost sessions, task timeouts), in milliseconds.
         expiry_interval_ms: u64 = 1_000; 10..=60_000,
         /// The most that one look closes.
@@ -244,8 +273,29 @@ part! {
     LogSettings: "log" {
         /// The stream: `direct:` (none: the publisher writes to the log store itself) or `kafka://host:port,…`.
         stream_url: SecretUrl = SecretUrl::new("direct:"),
-        /// The log store: `clickhouse://…`. Unset: a schema of the same PostgreSQL database.
+        /// The log store: `clickhouse://user:password@host:8123/database`, with `?secure=true` for TLS. Unset: a schema
+        /// of the same PostgreSQL database.
         store_url: Option<SecretUrl> = None,
+        /// What the names of the topics begin with, so that several installations can share a cluster.
+        topic_prefix: String = String::new(),
+        /// Partitions of a topic that `mandate migrate` makes.
+        topic_partitions: i32 = 12; 1..=10_000,
+        /// Replicas of a topic that `mandate migrate` makes; -1: what the cluster does by default.
+        topic_replication: i32 = -1; -1..=100,
+        /// The consumer group of the sink.
+        sink_group: String = "mandate-sink".to_owned(),
+        /// The most rows that go to the log store at once.
+        batch_rows: usize = 5_000; 1..=100_000,
+        /// The most bytes that go to the log store at once.
+        batch_bytes: usize = 16 * 1024 * 1024; 1024 * 1024..=256 * 1024 * 1024,
+        /// How long rows are gathered for the log store, in milliseconds.
+        batch_linger_ms: u64 = 250; 1..=60_000,
+        /// The most committed rows that wait in this process to be handed over; what is over it is left to the sweep.
+        queue_rows: usize = 20_000; 1..=10_000_000,
+        /// The most bytes of them.
+        queue_bytes: usize = 64 * 1024 * 1024; 1024 * 1024..=1024 * 1024 * 1024,
+        /// How long handing a row over may take, in seconds, before it is left to the sweep.
+        publish_timeout_seconds: u64 = 30; 1..=900,
     }
 }
 
@@ -259,5 +309,10 @@ impl LogSettings {
         if let Some(url) = &self.store_url {
             faults.url("log.store_url", url.expose(), &["clickhouse"]);
         }
+        let legal = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+        let fits = legal(&self.topic_prefix) && self.topic_prefix.len() <= 200;
+        faults.require(fits, "log.topic_prefix", "must have at most 200 of a-z, A-Z, 0-9, '.', '_' and '-'");
+        faults.require(!self.sink_group.is_empty(), "log.sink_group", "must not be empty");
+        faults.require(self.topic_replication != 0, "log.topic_replication", "must not be 0");
     }
 }

@@ -10,6 +10,7 @@ pub mod harness_event;
 pub mod ids;
 pub mod json;
 pub mod limits;
+pub mod log_page;
 pub mod money;
 pub(crate) mod names;
 pub mod outcome;

@@ -35,7 +35,8 @@ use crate::domain::ids::{AccountId, OrganizationId, ShortId, TaskId};
 use crate::domain::refusal::Refusal;
 use crate::store::{CommitError, Store, Want};
 // What reading routes ask for.
-pub use crate::store::{EventPage, InboxPage, Listing, Record, SUBJECT_KINDS, Sort, TaskFilter, TaskPosition};
+pub use crate::domain::log_page::EventPage;
+pub use crate::store::{InboxPage, Listing, Record, SUBJECT_KINDS, Sort, TaskFilter, TaskPosition};
 
 /// How often a change is decided again after somebody else was first, before the caller is told to try later.
 const ATTEMPTS_MAX: u32 = 50;

@@ -4,13 +4,14 @@ use super::caller::Located;
 use super::{Caller, Principal, Service, ServiceError};
 use crate::domain::event::Event;
 use crate::domain::ids::{AgentId, ReportId, ShortId};
+use crate::domain::log_page::EventPage;
 use crate::domain::principal::Permission;
 use crate::domain::refusal::Refusal;
 use crate::domain::request::{Request, RequestKind, RequestStatus};
 use crate::domain::session::Session;
 use crate::domain::task::Task;
 use crate::domain::usage::LedgerRow;
-use crate::store::{EventPage, InboxPage, InboxRow, Sort, TaskFilter, TaskPage, TaskPosition};
+use crate::store::{InboxPage, InboxRow, Sort, TaskFilter, TaskPage, TaskPosition};
 
 impl Service {
     /// The task that a route names.

@@ -8,19 +8,7 @@ use super::error::StoreError;
 use super::rows::{EVENT_COLUMNS, event};
 use crate::domain::event::Event;
 use crate::domain::ids::{EventId, OrganizationId, TaskId};
-
-/// Which part of a log to read. Events ascend by seq; `before_seq` alone gives the newest below it.
-#[derive(Debug, Clone, Default)]
-pub struct EventPage {
-    /// Strictly after this seq.
-    pub after_seq: Option<i64>,
-    /// Strictly before this seq.
-    pub before_seq: Option<i64>,
-    /// Only of these types; empty: all.
-    pub types: Vec<String>,
-    /// At most so many.
-    pub limit: u32,
-}
+use crate::domain::log_page::EventPage;
 
 impl Store {
     /// A part of the log, ascending, and whether there is more in the direction that was read.

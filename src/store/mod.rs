@@ -35,7 +35,6 @@ pub use create::NewTask;
 pub use directory::{Edit, EditError, Initialized, Listing, Page, Put, Record, SUBJECT_KINDS, WithCredential};
 pub use due::{DueRequests, DueSessions};
 pub use error::{CommitError, StoreError};
-pub use events::EventPage;
 pub use requests::{InboxPage, InboxRow};
 use shelf::Shelf;
 pub use tasks::{Sort, TaskFilter, TaskPage, TaskPosition, Want};

@@ -14,12 +14,14 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("auth", &["domain"]),
     ("directory", &["domain"]),
+    ("log", &["domain"]),
     // The store implements the directory's trait too.
     ("store", &["domain", "directory"]),
-    ("service", &["domain", "store", "directory", "auth"]),
+    ("service", &["domain", "store", "directory", "auth", "log"]),
     // Who calls is looked up at the edge, so it takes the two ports.
     ("http", &["domain", "service", "auth", "directory"]),
-    ("workers", &["service"]),
+    // The sink carries rows from one port to the other and changes nothing of the service's.
+    ("workers", &["service", "log"]),
 ];
 
 /// Puts the rooms together. No room may use these.

@@ -1,0 +1,89 @@
+//! The embedded log store: the schema `agent_log` of the same PostgreSQL database, for installations without ClickHouse.
+//!
+//! It has a small pool of its own, so that the log never waits behind requests, nor they behind it. One row per key
+//! stands in each table; a higher version replaces a lower one.
+
+mod read;
+mod write;
+
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgPool, Postgres, Transaction};
+
+use super::LogStoreError;
+
+/// The most connections of the log store's own pool.
+const CONNECTIONS_MAX: u32 = 4;
+
+/// How to reach the database.
+#[derive(Debug, Clone)]
+pub struct PostgresLogOptions {
+    /// A `postgres://` URL.
+    pub url: String,
+    /// How long a statement waits for a connection.
+    pub acquire_timeout: Duration,
+    /// How long a statement may run.
+    pub statement_timeout: Duration,
+    /// Whether a transaction-pooling proxy stands between.
+    pub transaction_pooler: bool,
+}
+
+/// The embedded log store.
+#[derive(Debug, Clone)]
+pub struct PostgresLog {
+    pool: PgPool,
+    named: bool,
+}
+
+impl PostgresLog {
+    /// Opens a pool. Connections are made when they are needed.
+    ///
+    /// # Errors
+    /// A URL that cannot be read.
+    pub fn connect(options: &PostgresLogOptions) -> Result<Self, LogStoreError> {
+        let mut connect = PgConnectOptions::from_str(&options.url)?.application_name("mandate log");
+        if options.transaction_pooler {
+            connect = connect.statement_cache_capacity(0);
+        } else {
+            let timeout = options.statement_timeout.as_millis().to_string();
+            connect = connect.options([("statement_timeout", timeout.as_str()), ("timezone", "UTC")]);
+        }
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .acquire_timeout(options.acquire_timeout)
+            .connect_lazy_with(connect);
+        Ok(Self { pool, named: !options.transaction_pooler })
+    }
+
+    /// A transaction: what is written in it becomes visible together, and unnamed statements survive a pooling proxy.
+    async fn begin(&self) -> Result<Transaction<'static, Postgres>, LogStoreError> {
+        Ok(self.pool.begin().await?)
+    }
+
+    /// Closes the pool.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+impl From<sqlx::Error> for LogStoreError {
+    fn from(error: sqlx::Error) -> Self {
+        let sqlx::Error::Database(fault) = &error else {
+            return match &error {
+                sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => {
+                    Self::ImpossibleRow(error.to_string())
+                }
+                _ => Self::Unavailable(error.to_string()),
+            };
+        };
+        let code = fault.code().unwrap_or_default();
+        // Data exceptions and violated constraints are the row's own fault; anything else may pass.
+        if code.starts_with("22") || code.starts_with("23") {
+            Self::Refused(fault.message().to_owned())
+        } else {
+            Self::Unavailable(error.to_string())
+        }
+    }
+}
