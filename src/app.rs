@@ -1,26 +1,33 @@
 //! Composition: from settings to a running service.
 
+mod log;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::auth::issuers::{HttpSettings as FetchSettings, IssuerConfigError, PersonIssuerConfig, PersonIssuers};
 use crate::auth::keys::{KeyError, KeyRing};
 use crate::auth::tokens::TokenIssuer;
 use crate::auth::verifier::Verifier;
-use crate::config::{IssuerSettings, Settings};
+use crate::config::{IssuerSettings, Role, Settings};
 use crate::directory::Directory;
 use crate::directory::cached::CachedDirectory;
 use crate::domain::harness_event::BatchLimits;
 use crate::http::server::{ServerSettings, serve};
-use crate::http::{App, HttpSettings, router};
+use crate::http::{App, HttpSettings, probes, router};
+use crate::log::{LogStoreError, StreamError};
+use crate::service::outbox::{Inbox, OutboxLimits, outbox};
+use crate::service::sweep::{Sweep, SweepSettings};
 use crate::service::{Clock, Service, ServiceSettings};
 use crate::shutdown::Shutdown;
 use crate::store::{Store, StoreError, StoreOptions};
-use crate::workers::{self, Expiry};
+use crate::workers::{self, Expiry, Publisher, Sweeper};
+pub use log::Log;
 
 /// The folder of the signing key within the data folder.
 const KEYS: &str = "keys";
@@ -53,9 +60,12 @@ pub enum StartError {
         /// What the system says.
         fault: std::io::Error,
     },
-    /// A setting that this version cannot follow.
-    #[error("{0}")]
-    Setting(String),
+    /// The log store.
+    #[error("log.store_url: {0}")]
+    LogStore(#[from] LogStoreError),
+    /// The stream.
+    #[error("log.stream_url: {0}")]
+    Stream(#[from] StreamError),
 }
 
 impl From<IssuerConfigError> for StartError {
@@ -112,6 +122,9 @@ fn person_issuer(settings: &IssuerSettings) -> PersonIssuerConfig {
 pub struct Mandate {
     settings: Settings,
     store: Store,
+    log: Log,
+    inbox: Option<Inbox>,
+    clock: Clock,
     service: Arc<Service>,
     directory: Arc<CachedDirectory>,
     app: App,
@@ -120,27 +133,30 @@ pub struct Mandate {
 impl Mandate {
     /// Puts the service together. Applies the migrations first, if the settings say so.
     pub async fn build(settings: Settings, clock: Clock) -> Result<Self, StartError> {
-        if settings.log.stream_url.expose() != "direct:" || settings.log.store_url.is_some() {
-            return Err(StartError::Setting(
-                "log.stream_url and log.store_url: this version keeps the log in Postgres alone; leave them unset"
-                    .to_owned(),
-            ));
-        }
         let store = Store::connect(&store_options(&settings))?;
         if settings.database.migrate_at_start {
             store.migrate().await?;
         }
         let ttl = Duration::from_secs(settings.auth.directory_cache_seconds);
         let directory = Arc::new(CachedDirectory::new(Arc::new(store.clone()), ttl));
-        let service = Service::new(
+        let log = Log::open(&settings)?;
+        let mut service = Service::new(
             store.clone(),
             Arc::<CachedDirectory>::clone(&directory) as Arc<dyn Directory>,
+            Arc::clone(&log.store),
             clock.clone(),
             ServiceSettings {
                 heartbeat_interval: Duration::from_secs(settings.sessions.heartbeat_interval_seconds),
                 request_ttl: Duration::from_secs(settings.requests.ttl_seconds),
             },
         );
+        let mut inbox = None;
+        if does(&settings, Role::Publisher) {
+            let limits = OutboxLimits { rows: settings.log.queue_rows, bytes: settings.log.queue_bytes };
+            let (outbox, taken_from) = outbox(limits, service.counters().log.clone());
+            service = service.publishing(outbox);
+            inbox = Some(taken_from);
+        }
         let service = Arc::new(service);
         let verifier = verifier(&settings)?;
         verifier.people().preload(clock.now()).await;
@@ -162,7 +178,7 @@ impl Mandate {
                 events_page_max: settings.limits.events_page_max,
             },
         );
-        Ok(Self { settings, store, service, directory, app })
+        Ok(Self { settings, store, log, inbox, clock, service, directory, app })
     }
 
     /// The use cases.
@@ -182,6 +198,7 @@ impl Mandate {
 
     /// Ends without having served.
     pub async fn close(self) {
+        self.log.store.close().await;
         self.store.close().await;
     }
 
@@ -191,29 +208,79 @@ impl Mandate {
         TcpListener::bind(address).await.map_err(|fault| StartError::Listen { address, fault })
     }
 
-    /// Serves and works until the shutdown is over: admission stops, what is in flight drains, the pool closes.
+    /// The sweep, to be run by hand.
+    pub fn sweep(&self) -> Arc<Sweep> {
+        let archive = &self.settings.archive;
+        Arc::new(Sweep::new(
+            self.store.clone(),
+            Arc::clone(&self.log.store),
+            Arc::clone(&self.log.stream),
+            self.clock.clone(),
+            SweepSettings {
+                grace: Duration::from_secs(archive.grace_seconds),
+                batch: archive.sweep_batch,
+                patience: Duration::from_secs(archive.patience_seconds),
+                quiet: Duration::from_secs(archive.quiet_seconds),
+            },
+            self.service.counters().log.clone(),
+        ))
+    }
+
+    /// The stream and the log store.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Serves and works, as its roles say, until the shutdown is over: admission stops, what is in flight drains, what
+    /// was committed is handed over, the pool closes.
     pub async fn run(self, listener: TcpListener, shutdown: Shutdown) {
         let expiry = Arc::new(Expiry::new(Arc::clone(&self.service), self.settings.workers.expiry_batch));
-        let tick = Duration::from_millis(self.settings.workers.expiry_interval_ms);
-        shutdown.tasks().spawn(workers::run(expiry, tick, shutdown.soft().clone()));
+        if does(&self.settings, Role::Expiry) {
+            let tick = Duration::from_millis(self.settings.workers.expiry_interval_ms);
+            shutdown.tasks().spawn(workers::run(expiry, tick, shutdown.soft().clone()));
+        }
+        if does(&self.settings, Role::Sweep) {
+            let tick = Duration::from_secs(self.settings.archive.sweep_interval_seconds);
+            let sweeper = Arc::new(Sweeper::new(self.sweep()));
+            shutdown.tasks().spawn(workers::run(sweeper, tick, shutdown.soft().clone()));
+        }
         let limits = ServerSettings {
             header_timeout: Duration::from_secs(self.settings.server.header_timeout_seconds),
             max_connections: self.settings.server.max_connections,
         };
-        let (app, server) = (self.app.clone(), shutdown.clone());
+        // Nothing commits any more once it is cancelled.
+        let quiet = CancellationToken::new();
+        let (app, server, served) = (self.app.clone(), shutdown.clone(), quiet.clone());
+        let whole = does(&self.settings, Role::Api);
         shutdown.tasks().spawn(async move {
-            serve(listener, router(app.clone()), limits, server.clone()).await;
+            let router = if whole { router(app.clone()) } else { probes(app.clone()) };
+            serve(listener, router, limits, server.clone()).await;
             // Calls whose client went away finish too.
             tokio::select! {
                 () = server.hard().cancelled() => {}
                 () = app.drained() => {}
             }
+            served.cancel();
         });
+        if let Some(inbox) = self.inbox {
+            let counters = self.service.counters().log.clone();
+            let publisher = Publisher::new(inbox, Arc::clone(&self.log.stream), counters, self.clock.clone());
+            shutdown.tasks().spawn(publisher.run(quiet));
+        }
         let ended = shutdown.finish().await;
         // What holds a connection now is held up by the database itself; it must not hold up the end too.
-        let closed = tokio::time::timeout(POOL_CLOSE, self.store.close()).await.is_ok();
+        let close = async {
+            self.log.store.close().await;
+            self.store.close().await;
+        };
+        let closed = tokio::time::timeout(POOL_CLOSE, close).await.is_ok();
         tracing::info!(?ended, connections_closed = closed, "ended");
     }
+}
+
+/// Whether this process has the role.
+fn does(settings: &Settings, role: Role) -> bool {
+    settings.workers.roles.contains(&role)
 }
 
 fn verifier(settings: &Settings) -> Result<Verifier, StartError> {

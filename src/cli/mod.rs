@@ -2,12 +2,15 @@
 
 mod admin;
 mod dev;
+mod log;
 mod serve;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::config::Role;
 
 /// The system of record and control point for the work of AI agents.
 #[derive(Debug, Parser)]
@@ -24,6 +27,9 @@ enum Command {
         /// The settings file; `MANDATE_<PART>__<SETTING>` variables overlay it.
         #[arg(long)]
         config: Option<PathBuf>,
+        /// What this process does, separated by commas: api, publisher, sink, sweep, expiry. Overrules `workers.roles`.
+        #[arg(long, value_delimiter = ',', value_parser = clap::builder::ValueParser::new(str::parse::<Role>))]
+        roles: Option<Vec<Role>>,
     },
     /// Run everything on this machine, without a setting: a private PostgreSQL, the service, and a seed to try it with.
     Dev(dev::DevArguments),
@@ -37,7 +43,7 @@ enum Command {
         #[command(subcommand)]
         command: admin::KeysCommand,
     },
-    /// Bring the database's schema up to date.
+    /// Bring the database's schema, the log store's and the stream's topics up to date.
     Migrate {
         /// The settings file.
         #[arg(long)]
@@ -49,6 +55,10 @@ enum Command {
         #[arg(long)]
         config: Option<PathBuf>,
     },
+    /// Compare what moved with the log store, send again what it lacks, archive what is due.
+    Sweep(log::SweepArguments),
+    /// Check an exported log without a server.
+    Verify(log::VerifyArguments),
     /// Print the OpenAPI document.
     Openapi,
     /// Print the settings as a table.
@@ -65,12 +75,14 @@ enum Command {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
-        Command::Serve { config } => serve::serve(config.as_deref()),
+        Command::Serve { config, roles } => serve::serve(config.as_deref(), roles),
         Command::Dev(arguments) => dev::dev(arguments),
         Command::Admin { command } => admin::admin(command),
         Command::Keys { command } => admin::keys(command),
         Command::Migrate { config } => serve::migrate(config.as_deref()),
         Command::Audit { config } => serve::audit(config.as_deref()),
+        Command::Sweep(arguments) => log::sweep(&arguments),
+        Command::Verify(arguments) => log::verify(&arguments),
         Command::Openapi => serve::openapi(),
         Command::Settings => {
             print!("{}", crate::config::Settings::reference());

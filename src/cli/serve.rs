@@ -1,12 +1,14 @@
 //! `mandate serve` and the small commands beside it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Failure, runtime};
-use crate::app::{Mandate, store_options};
-use crate::config::Settings;
+use crate::app::{Log, Mandate, store_options};
+use crate::config::{Role, Settings};
 use crate::service::Clock;
+use crate::service::archive::ArchivedLogs;
 use crate::shutdown::Shutdown;
 use crate::store::Store;
 use crate::telemetry;
@@ -15,8 +17,11 @@ use crate::telemetry;
 const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves until a signal ends it.
-pub(super) fn serve(config: Option<&Path>) -> Result<(), Failure> {
-    let settings = Settings::load(config)?;
+pub(super) fn serve(config: Option<&Path>, roles: Option<Vec<Role>>) -> Result<(), Failure> {
+    let mut settings = Settings::load(config)?;
+    if let Some(roles) = roles {
+        settings.workers.roles = roles;
+    }
     settings.validate()?;
     telemetry::init(&settings.telemetry)?;
     runtime()?.block_on(async {
@@ -35,7 +40,11 @@ pub(super) fn migrate(config: Option<&Path>) -> Result<(), Failure> {
     settings.validate()?;
     runtime()?.block_on(async {
         Store::migrate_url(&store_options(&settings).url).await?;
-        println!("the schema is up to date");
+        let log = Log::open(&settings)?;
+        let migrated = log.migrate().await;
+        log.store.close().await;
+        migrated?;
+        println!("the schemas are up to date");
         Ok(())
     })
 }
@@ -46,8 +55,11 @@ pub(super) fn audit(config: Option<&Path>) -> Result<(), Failure> {
     settings.validate()?;
     runtime()?.block_on(async {
         let store = Store::connect(&store_options(&settings))?;
-        let audit = store.audit().await?;
+        let log = Log::open(&settings)?;
+        let audit = store.audit(Some(&ArchivedLogs::new(Arc::clone(&log.store)))).await;
+        log.store.close().await;
         store.close().await;
+        let audit = audit?;
         for finding in &audit.findings {
             println!("{}: {}", finding.place, finding.fault);
         }

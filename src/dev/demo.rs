@@ -1,15 +1,20 @@
 //! `mandate dev --demo`: one whole task, played over HTTP by an agent and two people, checked against the contract.
 
+use std::time::Duration;
+
 use reqwest::Method;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Access;
-use crate::domain::digest::{Digest, chain};
-use crate::domain::event::{Actor, ActorKind, Channel, Event};
-use crate::domain::ids::{EventId, SessionId, TaskId};
-use crate::domain::time::Timestamp;
+use crate::domain::digest::Digest;
+use crate::domain::event::Event;
+use crate::domain::export::{ExportedEvent, Proving};
+use crate::domain::ids::TaskId;
 
+/// How long the demo waits for the log to be archived: the grace of `mandate dev` and a round of its sweep.
+const ARCHIVED_WITHIN: Duration = Duration::from_secs(60);
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What the demo's tokens cost at the seeded model's prices: 12,000 × 10 + 900 × 30 + 5,000 × 1 per million.
 const EXPECTED_COST: &str = "0.152";
 
@@ -122,16 +127,22 @@ impl Demo<'_> {
         let body = json!({"outcome": "partial_capped", "reason": "turn_cap"});
         self.call("nothing that is closed reopens", &agent, Method::POST, &at("/outcome"), 409, Some(body)).await?;
 
-        let events = self.send("ada reads the log", &ada, Method::GET, &at("/events?limit=1000"), 200, None).await?;
-        let events: Vec<LogEntry> =
-            serde_json::from_str(&events).map_err(|fault| unexpected("the log", "events", &fault))?;
+        let log = self.send("ada reads the log", &ada, Method::GET, &at("/events?limit=1000"), 200, None).await?;
         let closed = self.call("ada reads the task", &ada, Method::GET, &at(""), 200, None).await?;
-        print_log(&events);
-        check_chain(&closed, events)?;
+        print_log(&log)?;
+        let head = text(&closed, "log_digest")?;
+        check_chain(&closed, &log, &head)?;
         self.check("the task's status", "closed", &closed["status"])?;
         self.check("the task's outcome", "done_acted", &closed["outcome"])?;
         self.check("the task's cost", EXPECTED_COST, &closed["cost_total"])?;
         self.check("what remains of its budget", "1.848", &closed["budget_remaining"])?;
+        self.archived(&ada, &at("")).await?;
+        let again =
+            self.send("ada reads the archived log", &ada, Method::GET, &at("/events?limit=1000"), 200, None).await?;
+        self.check("the archived log, byte for byte", &log, &Value::String(again))?;
+        let proof = self.call("ada asks for its proof", &ada, Method::GET, &at("/proof"), 200, None).await?;
+        self.check("the proven head", &head, &proof["log_digest"])?;
+        self.check("where the log is", "log_store", &proof["location"])?;
         println!();
         println!(
             "  {short_id} closed as done_acted: {} events, cost {} USD of {} USD, log head {}",
@@ -165,22 +176,53 @@ impl Demo<'_> {
         expected: u16,
         body: Option<Value>,
     ) -> Result<String, DemoError> {
+        let (status, text) = self.ask(token, method, path, body).await?;
+        let problem: Value = serde_json::from_str(&text).unwrap_or_default();
+        let code = problem["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
+        self.tell(step, status, &code);
+        if status != expected {
+            return Err(unexpected(step, &expected.to_string(), &format!("{status} {text}")));
+        }
+        Ok(text)
+    }
+
+    async fn ask(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<(u16, String), DemoError> {
         let url = format!("{}/organizations/{}/agent-tasks{path}", self.access.url, self.access.org);
         let mut request = self.http.request(method, url).bearer_auth(token);
         if let Some(body) = body {
             request = request.json(&body);
         }
         let answer = request.send().await?;
-        let status = answer.status().as_u16();
-        let text = answer.text().await?;
+        Ok((answer.status().as_u16(), answer.text().await?))
+    }
+
+    fn tell(&mut self, step: &str, status: u16, code: &str) {
         self.lines += 1;
-        let problem: Value = serde_json::from_str(&text).unwrap_or_default();
-        let code = problem["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
         println!("{:>4}. {step}: {status}{code}", self.lines);
-        if status != expected {
-            return Err(unexpected(step, &expected.to_string(), &format!("{status} {text}")));
+    }
+
+    /// Waits until the sweep has moved the log of the task at `path` to the permanent log.
+    async fn archived(&mut self, token: &str, path: &str) -> Result<(), DemoError> {
+        let begun = tokio::time::Instant::now();
+        loop {
+            let step = "the sweep archives the log";
+            let (status, text) = self.ask(token, Method::GET, path, None).await?;
+            let task: Value = serde_json::from_str(&text).map_err(|fault| unexpected(step, "a task", &fault))?;
+            if !task["log_archived_at"].is_null() {
+                self.tell(step, status, "");
+                return Ok(());
+            }
+            if begun.elapsed() > ARCHIVED_WITHIN {
+                return Err(unexpected(step, &format!("within {} s", ARCHIVED_WITHIN.as_secs()), &text));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
-        Ok(text)
     }
 
     #[allow(clippy::unused_self, reason = "reads as a step of the demo")]
@@ -189,60 +231,29 @@ impl Demo<'_> {
     }
 }
 
-/// An entry of the log, with its payload as it was sent: another JSON writer could order it anew.
-#[derive(serde::Deserialize)]
-struct LogEntry {
-    event_id: EventId,
-    seq: i64,
-    #[serde(rename = "type")]
-    event_type: String,
-    schema_version: i32,
-    actor_kind: ActorKind,
-    actor_id: String,
-    channel: Option<Channel>,
-    session_id: Option<SessionId>,
-    at: Timestamp,
-    recorded_at: Timestamp,
-    payload: Box<RawValue>,
-    digest: Digest,
+fn print_log(log: &str) -> Result<(), DemoError> {
+    let entries: Vec<ExportedEvent> = entries(log)?;
+    println!("\n  the log:");
+    for event in entries.into_iter().map(Event::from) {
+        let payload: String = event.payload.chars().take(96).collect();
+        println!("  {:>3} {:<16} {:<6} {payload}", event.seq, event.event_type, event.actor.kind.as_str());
+    }
+    Ok(())
 }
 
-fn print_log(events: &[LogEntry]) {
-    println!("\n  the log:");
-    for event in events {
-        let payload: String = event.payload.get().chars().take(96).collect();
-        println!("  {:>3} {:<16} {:<6} {payload}", event.seq, event.event_type, event.actor_kind);
-    }
+fn entries(log: &str) -> Result<Vec<ExportedEvent>, DemoError> {
+    serde_json::from_str(log).map_err(|fault| unexpected("the log", "events", &fault))
 }
 
 /// Recomputes the digest chain from what was read.
-fn check_chain(task: &Value, events: Vec<LogEntry>) -> Result<(), DemoError> {
+fn check_chain(task: &Value, log: &str, head: &str) -> Result<(), DemoError> {
     let id: TaskId = text(task, "id")?.parse().map_err(|fault| unexpected("reading id", "a UUID", &fault))?;
-    let mut head = Digest::ZERO;
-    for (entry, number) in events.into_iter().zip(1..) {
-        let event = Event {
-            event_id: entry.event_id,
-            seq: entry.seq,
-            event_type: entry.event_type.into(),
-            schema_version: entry.schema_version,
-            actor: Actor { kind: entry.actor_kind, id: entry.actor_id, channel: entry.channel },
-            session_id: entry.session_id,
-            at: entry.at,
-            recorded_at: entry.recorded_at,
-            payload: entry.payload.get().to_owned(),
-            redacted: Vec::new(),
-            digest: entry.digest,
-        };
-        head = chain(head, id, &event);
-        if event.seq != number || head != event.digest {
-            return Err(unexpected("the digest chain", &head.to_string(), &event.digest));
-        }
+    let mut proving = Proving::new(Some(id));
+    for entry in entries(log)? {
+        proving.entry(entry).map_err(|fault| unexpected("the digest chain", "a whole log", &fault))?;
     }
-    if task["log_digest"] == head.to_string() {
-        Ok(())
-    } else {
-        Err(unexpected("the head of the digest chain", &head.to_string(), &task["log_digest"]))
-    }
+    let found = proving.head().to_string();
+    if found == head { Ok(()) } else { Err(unexpected("the head of the digest chain", head, &found)) }
 }
 
 fn unexpected(step: &str, expected: &str, got: &dyn std::fmt::Display) -> DemoError {

@@ -19,7 +19,7 @@ use self::seed::SeedError;
 use crate::app::{Mandate, StartError};
 use crate::auth::keys::KeyError;
 use crate::auth::mint::PersonMint;
-use crate::config::{IssuerSettings, SecretUrl, Settings, SettingsError};
+use crate::config::{ArchiveSettings, IssuerSettings, SecretUrl, Settings, SettingsError};
 use crate::domain::ids::PersonId;
 use crate::service::{Clock, ServiceError};
 use crate::shutdown::Shutdown;
@@ -177,6 +177,7 @@ async fn serve(
         algorithms: vec!["EdDSA".to_owned()],
         ..IssuerSettings::default()
     });
+    hasten(&mut settings.archive);
     let listener = listen(options.port).await?;
     let url = format!("http://{}", listener.local_addr()?);
     settings.server.public_url.get_or_insert_with(|| url.clone());
@@ -207,6 +208,20 @@ async fn serve(
         last_words = postgres.ended() => Err(DevError::PostgresEnded(last_words)),
         _ = server => Ok(()),
     }
+}
+
+/// On a laptop nobody waits a quarter of an hour to see a log archived. What was set is left as it is.
+fn hasten(archive: &mut ArchiveSettings) {
+    let usual = ArchiveSettings::default();
+    let shorten = |setting: &mut u64, usual: u64, short: u64| {
+        if *setting == usual {
+            *setting = short;
+        }
+    };
+    shorten(&mut archive.grace_seconds, usual.grace_seconds, 3);
+    shorten(&mut archive.sweep_interval_seconds, usual.sweep_interval_seconds, 1);
+    shorten(&mut archive.patience_seconds, usual.patience_seconds, 5);
+    shorten(&mut archive.quiet_seconds, usual.quiet_seconds, 5);
 }
 
 async fn start_postgres(options: &DevOptions, data: &Path) -> Result<ManagedPostgres, DevError> {

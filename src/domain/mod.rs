@@ -6,6 +6,7 @@ pub mod command;
 pub mod decide;
 pub mod digest;
 pub mod event;
+pub mod export;
 pub mod harness_event;
 pub mod ids;
 pub mod json;

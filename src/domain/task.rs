@@ -222,6 +222,11 @@ impl Task {
         &self.pinned
     }
 
+    /// What creation pinned, shared: it never changes.
+    pub fn shared(&self) -> Arc<Pinned> {
+        Arc::clone(&self.pinned)
+    }
+
     /// The facts.
     pub fn facts(&self) -> &Facts {
         &self.facts

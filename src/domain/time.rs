@@ -48,6 +48,14 @@ impl Timestamp {
         Self::from_micros(Self::from(parsed).0).ok_or(TimestampError::Range)
     }
 
+    /// 00:00 UTC of the first day of this instant's month.
+    #[must_use]
+    pub fn month_start(self) -> Self {
+        let at = OffsetDateTime::from(self).to_offset(UtcOffset::UTC);
+        // Every month has a first day.
+        at.replace_day(1).map_or(self, |first| first.replace_time(time::Time::MIDNIGHT).into())
+    }
+
     /// Later by `by`, saturating at the end of what can be kept.
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {

@@ -1,7 +1,10 @@
 //! Usage reports: the ledger's rows, and how a correction is priced.
 
+use rust_decimal::Decimal;
+
 use super::ids::{ModelId, ReportId, SessionId};
 use super::money::{Money, MoneyError, Prices, TokenCounts, cost};
+use super::names::names;
 use super::time::Timestamp;
 
 /// One row of the ledger.
@@ -35,6 +38,28 @@ pub struct LedgerRow {
     pub seq: i64,
     /// The server's clock at the write.
     pub recorded_at: Timestamp,
+}
+
+names! {
+    /// How near an agent's cost is to its advisory monthly cap.
+    CapWarning, CapWarningError: "cap warning" {
+        /// At least 80 % of it.
+        At80 = "at_80",
+        /// All of it, or more.
+        At100 = "at_100",
+    }
+}
+
+/// The warning that a month's `cost` deserves beside `cap`. Nothing spent deserves none.
+pub fn cap_warning(cost: Money, cap: Money) -> Option<CapWarning> {
+    let (cost, cap) = (cost.decimal(), cap.decimal());
+    // Exact: the cap has at most 12 decimals, one more fits.
+    let eighty = cap * Decimal::new(8, 1);
+    match () {
+        () if cost <= Decimal::ZERO || cost < eighty => None,
+        () if cost < cap => Some(CapWarning::At80),
+        () => Some(CapWarning::At100),
+    }
 }
 
 /// A model of the directory with the prices in force now.

@@ -1,7 +1,7 @@
 //! A task's log: read and appended to.
 
 use axum::extract::State;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::App;
 use super::auth::Authenticated;
 use super::body::RawBody;
+use super::export;
 use super::query::Query;
 use super::respond::{Answer, json, page};
 use super::views::{AppendedView, EventView};
@@ -66,8 +67,10 @@ pub struct AppendEvents {
         ("before_seq" = Option<i64>, Query, description = "Strictly before this seq"),
         ("type" = Option<Vec<String>>, Query, description = "Repeatable: only of these types"),
         ("limit" = Option<u32>, Query, description = "1 to 1000, default 100")),
-    responses((status = 200, description = "Events; the Link header leads on", body = Vec<EventView>)))]
-pub async fn read(State(app): State<App>, auth: Authenticated, query: Query) -> Answer {
+    responses((status = 200, description = "Events; the Link header leads on. As application/x-ndjson one a line, each \
+        with its task_id, and to the end of the log unless there is a limit",
+        content((Vec<EventView> = "application/json"), (String = "application/x-ndjson")))))]
+pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMap, query: Query) -> Answer {
     let located = app.service().read(&auth.caller, auth.param("task")).await?;
     let mut parameters = query.parameters();
     let wanted = EventPage {
@@ -76,8 +79,15 @@ pub async fn read(State(app): State<App>, auth: Authenticated, query: Query) -> 
         types: parameters.all("type").into_iter().map(str::to_owned).collect(),
         limit: parameters.limit(EVENTS_DEFAULT, app.settings().events_page_max),
     };
-    let wanted = parameters.finish(wanted)?;
-    let backwards = wanted.after_seq.is_none() && wanted.before_seq.is_some();
+    let bounded = parameters.text("limit").is_some();
+    let mut wanted = parameters.finish(wanted)?;
+    if export::is_wanted(&headers) {
+        if !bounded {
+            wanted.limit = app.settings().events_page_max;
+        }
+        return export::lines(app, located, wanted, bounded).await;
+    }
+    let backwards = wanted.is_backwards();
     let (events, more) = app.service().events(&located, &wanted).await?;
     let edge = if backwards { events.first() } else { events.last() };
     let name = if backwards { "before_seq" } else { "after_seq" };

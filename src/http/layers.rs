@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 use super::App;
 use super::problem::{PROBLEM_JSON, Problem};
-use crate::service::Clock;
+use crate::service::{Clock, trace};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest request id that is taken from a client.
@@ -51,7 +51,7 @@ async fn detach(State(app): State<App>, request: Request, next: Next) -> Respons
     if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
         return next.run(request).await;
     }
-    let call = app.0.mutations.spawn(next.run(request).in_current_span());
+    let call = app.0.mutations.spawn(trace::within(trace::current(), next.run(request)).in_current_span());
     match call.await {
         Ok(response) => response,
         Err(fault) => Problem::internal(format!("the call ended without an answer: {fault}")).into_response(),
@@ -76,12 +76,12 @@ async fn limit_time(State(app): State<App>, request: Request, next: Next) -> Res
 async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let id = request_id(&request);
-    let trace = request.headers().get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let traceparent = request.headers().get("traceparent").and_then(|value| value.to_str().ok()).and_then(trace::parse);
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let span = tracing::info_span!("request", %method, route = route.as_deref(), request_id = %id,
-        traceparent = trace.as_deref());
-    let mut response = next.run(request).instrument(span.clone()).await;
+        traceparent = traceparent.as_deref());
+    let mut response = trace::within(traceparent, next.run(request)).instrument(span.clone()).await;
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
         response = span.in_scope(|| finish_problem(&app, response, &id));

@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
+use super::metrics::Scraped;
 use super::problem::Problem;
 use super::respond::{Answer, ok};
 
@@ -44,8 +45,12 @@ pub async fn readyz(State(app): State<App>) -> Answer {
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "service",
     responses((status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8")))]
 pub async fn metrics(State(app): State<App>) -> Response {
-    let open_sessions = app.service().open_sessions().await.ok();
-    let text = app.metrics().encode(open_sessions);
+    let scraped = Scraped {
+        open_sessions: app.service().open_sessions().await.ok(),
+        queued: app.service().queued(),
+        backlog: app.service().log_backlog().await.ok(),
+    };
+    let text = app.metrics().encode(scraped);
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }
 

@@ -43,6 +43,21 @@ pub struct Metrics {
     seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
     refusals: Family<CodeLabels, Counter>,
     open_sessions: Gauge,
+    queued: Gauge,
+    oldest_unverified: Gauge,
+    log_mismatch: Gauge,
+}
+
+/// What is asked of the database, or of the process, at the moment of a scrape; absent: it did not answer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Scraped {
+    /// Sessions that are open.
+    pub open_sessions: Option<i64>,
+    /// Committed rows that wait to be handed over.
+    pub queued: usize,
+    /// For how many seconds the oldest entry waits that is not known to be in the log store, and how many logs the store
+    /// contradicts for good.
+    pub backlog: Option<(i64, i64)>,
 }
 
 impl Metrics {
@@ -57,10 +72,33 @@ impl Metrics {
         registry.register("http_request_seconds", "Time to answer", seconds.clone());
         registry.register("refusals", "Refusals by code", refusals.clone());
         registry.register("open_sessions", "Sessions that are open", open_sessions.clone());
+        let (queued, oldest_unverified, log_mismatch) = (Gauge::default(), Gauge::default(), Gauge::default());
+        registry.register("log_queued_rows", "Committed rows that wait to be handed over", queued.clone());
+        registry.register(
+            "log_oldest_unverified_seconds",
+            "Age of the oldest entry that is not known to be in the log store",
+            oldest_unverified.clone(),
+        );
+        registry.register("log_mismatch", "Logs that the log store contradicts for good", log_mismatch.clone());
+        let log = &counters.log;
+        registry.register("log_published_rows", "Rows that the stream acknowledged", log.published.clone());
+        registry.register(
+            "log_unpublished_rows",
+            "Rows not handed over; the sweep sends them",
+            log.unpublished.clone(),
+        );
+        registry.register("log_refused_rows", "Rows that the log store refuses; set apart", log.refused.clone());
+        registry.register("log_stored_rows", "Rows put into the log store", log.stored.clone());
+        registry.register("log_lag_seconds", "From the commit to the log store", log.lag.clone());
+        registry.register("log_republished_rows", "Missing rows that the sweep sent again", log.republished.clone());
+        registry.register("log_archived_tasks", "Logs archived", log.archived.clone());
+        registry.register("log_contradictions", "Verifications that failed", log.mismatched.clone());
+        registry.register("sweep_rounds", "Rounds of the sweep that ended well", log.rounds.clone());
+        registry.register("sweep_failed_rounds", "Rounds of the sweep that did not", log.failed_rounds.clone());
         registry.register("commits", "Changes committed", counters.commits.clone());
         registry.register("events", "Events committed", counters.events.clone());
         registry.register("conflicts", "Commits that came second", counters.conflicts.clone());
-        Self { registry, requests, seconds, refusals, open_sessions }
+        Self { registry, requests, seconds, refusals, open_sessions, queued, oldest_unverified, log_mismatch }
     }
 
     /// Counts an answer.
@@ -76,11 +114,16 @@ impl Metrics {
         self.refusals.get_or_create(&CodeLabels { code: code.to_owned() }).inc();
     }
 
-    /// The text; `open_sessions` is counted by the database when it can be asked.
-    pub fn encode(&self, open_sessions: Option<i64>) -> String {
-        if let Some(count) = open_sessions {
+    /// The text. A gauge whose source did not answer keeps its last value.
+    pub fn encode(&self, scraped: Scraped) -> String {
+        if let Some(count) = scraped.open_sessions {
             self.open_sessions.set(count);
         }
+        if let Some((oldest, mismatches)) = scraped.backlog {
+            self.oldest_unverified.set(oldest);
+            self.log_mismatch.set(mismatches);
+        }
+        self.queued.set(i64::try_from(scraped.queued).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing to a String does not fail.
         let _ = encode(&mut text, &self.registry);

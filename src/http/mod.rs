@@ -10,10 +10,12 @@ mod cursor;
 mod directory;
 mod docs;
 mod events;
+mod export;
 mod layers;
 mod meta;
 mod metrics;
 mod openapi;
+mod operations;
 mod outcome;
 pub mod problem;
 mod query;
@@ -138,6 +140,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(tasks::waiting))
         .routes(routes!(tasks::read))
         .routes(routes!(events::read, events::append))
+        .routes(routes!(operations::proof))
         .routes(routes!(tasks::sessions, sessions::open))
         .routes(routes!(sessions::heartbeat))
         .routes(routes!(sessions::close))
@@ -152,6 +155,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(control::reassign))
         .routes(routes!(control::reply))
         .routes(routes!(outcome::set))
+        .routes(routes!(operations::agent_usage))
+        .routes(routes!(operations::operations_log))
         .merge(directory::routes())
         .routes(routes!(token::issue))
         .routes(routes!(token::jwks))
@@ -164,5 +169,16 @@ fn routes() -> OpenApiRouter<App> {
 pub fn router(app: App) -> Router {
     let (router, _) = routes().split_for_parts();
     let router = router.merge(docs::routes()).fallback(meta::no_route).method_not_allowed_fallback(meta::no_method);
+    layers::wrap(router, app.clone()).with_state(app)
+}
+
+/// The router of a process that does not answer the API: whether it lives, whether it is ready, and its metrics.
+pub fn probes(app: App) -> Router {
+    let probes = OpenApiRouter::new()
+        .routes(routes!(meta::healthz))
+        .routes(routes!(meta::readyz))
+        .routes(routes!(meta::metrics));
+    let (router, _) = probes.split_for_parts();
+    let router = router.fallback(meta::no_route).method_not_allowed_fallback(meta::no_method);
     layers::wrap(router, app.clone()).with_state(app)
 }

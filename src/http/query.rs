@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::App;
 use crate::domain::refusal::{Checked, Fault, Refusal};
+use crate::domain::time::Timestamp;
 
 /// The query of a request, judged when the handler asks.
 pub struct Query {
@@ -119,6 +120,16 @@ impl<'q> Parameters<'q> {
             }
         }
         values
+    }
+
+    /// A day (its beginning, UTC) or a time with an offset.
+    pub fn day_or_time(&mut self, name: &'static str) -> Option<Timestamp> {
+        let text = self.text(name)?;
+        let at = Timestamp::parse(text).or_else(|_| Timestamp::parse(&format!("{text}T00:00:00Z")));
+        if at.is_err() {
+            self.fault(name, "must be a day such as 2026-01-31, or RFC 3339 with an offset (a plus is written %2B)");
+        }
+        at.ok()
     }
 
     /// A UUID.

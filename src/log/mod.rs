@@ -7,6 +7,7 @@
 
 mod apart;
 mod coverage;
+pub mod direct;
 mod operations;
 pub mod postgres;
 mod row;
@@ -89,6 +90,11 @@ pub trait LogStore: Send + Sync + 'static {
 
     /// Resolutions and terminal outcomes, the newest first.
     fn operations<'a>(&'a self, query: &'a OperationsQuery) -> Answer<'a, Vec<Operation>>;
+
+    /// Closes what is open towards it.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// The stream could not be prepared.
@@ -127,6 +133,11 @@ pub trait Stream: Send + Sync + 'static {
 
     /// Makes topics, and checks that they take rows of the largest size. Idempotent.
     fn prepare(&self) -> BoxFuture<'_, Result<(), StreamError>>;
+
+    /// Whether what it has acknowledged is in the log store already.
+    fn lands(&self) -> bool {
+        false
+    }
 
     /// How it wants to be fed.
     fn pace(&self) -> Pace;

@@ -61,11 +61,6 @@ impl PostgresLog {
     async fn begin(&self) -> Result<Transaction<'static, Postgres>, LogStoreError> {
         Ok(self.pool.begin().await?)
     }
-
-    /// Closes the pool.
-    pub async fn close(&self) {
-        self.pool.close().await;
-    }
 }
 
 impl From<sqlx::Error> for LogStoreError {

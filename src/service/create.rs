@@ -163,7 +163,7 @@ impl Service {
         };
         match self.store.create(organization, created.agent_id, decide).await {
             Ok(Ok(change)) => {
-                self.counters.committed(change.events().len());
+                self.committed(&change, None);
                 Ok(Answered::first(change.next().task().clone()))
             }
             Ok(Err(refusal)) => Err(refusal.into()),

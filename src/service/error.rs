@@ -2,6 +2,7 @@
 
 use crate::directory::DirectoryError;
 use crate::domain::refusal::Refusal;
+use crate::log::LogStoreError;
 use crate::store::StoreError;
 
 /// Why a call came to nothing. Nothing was written.
@@ -32,6 +33,15 @@ impl From<StoreError> for ServiceError {
             | StoreError::Duplicate(_)
             | StoreError::Refused(_)
             | StoreError::Database(_) => Self::Internal(fault.to_string()),
+        }
+    }
+}
+
+impl From<LogStoreError> for ServiceError {
+    fn from(fault: LogStoreError) -> Self {
+        match fault {
+            LogStoreError::Unavailable(_) => Self::Unavailable(fault.to_string()),
+            LogStoreError::Refused(_) | LogStoreError::ImpossibleRow(_) => Self::Internal(fault.to_string()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Use cases: read, ask the domain, commit. One function each.
 
+pub mod archive;
 pub mod caller;
 pub mod clock;
 pub mod control;
@@ -8,11 +9,15 @@ pub mod directory;
 pub mod error;
 pub mod events;
 mod metrics;
+pub mod operations;
+pub mod outbox;
 pub mod outcome;
 pub mod requests;
 pub mod sessions;
+pub mod sweep;
 pub mod tasks;
 pub mod time;
+pub mod trace;
 pub mod usage;
 
 use std::sync::Arc;
@@ -25,7 +30,8 @@ use self::caller::Located;
 pub use self::caller::{Answered, Call, Caller, Principal, Replay};
 pub use self::clock::Clock;
 pub use self::error::ServiceError;
-pub use self::metrics::Counters;
+pub use self::metrics::{Counters, LogCounters};
+use self::outbox::Outbox;
 use crate::directory::Directory;
 use crate::domain::aggregate::Aggregate;
 use crate::domain::change::{Change, Context, Decision};
@@ -33,9 +39,11 @@ use crate::domain::command::{Command, Correction};
 use crate::domain::event::Actor;
 use crate::domain::ids::{AccountId, OrganizationId, ShortId, TaskId};
 use crate::domain::refusal::Refusal;
+use crate::log::LogStore;
 use crate::store::{CommitError, Store, Want};
 // What reading routes ask for.
 pub use crate::domain::log_page::EventPage;
+pub use crate::log::{Operation, OperationKind, OperationPosition, OperationsQuery, UsageGroup, UsageKey};
 pub use crate::store::{InboxPage, Listing, Record, SUBJECT_KINDS, Sort, TaskFilter, TaskPosition};
 
 /// How often a change is decided again after somebody else was first, before the caller is told to try later.
@@ -70,6 +78,9 @@ pub struct Service {
     /// What tasks are named never changes, nor whose they are.
     located: Cache<(OrganizationId, ShortId), Located>,
     counters: Counters,
+    log: Arc<dyn LogStore>,
+    /// Where commits are handed in; absent in a process that does not publish.
+    outbox: Option<Outbox>,
 }
 
 /// What a command led to.
@@ -141,11 +152,32 @@ impl<'a> Order<'a> {
 }
 
 impl Service {
-    /// Puts the use cases together.
-    pub fn new(store: Store, directory: Arc<dyn Directory>, clock: Clock, settings: ServiceSettings) -> Self {
+    /// Puts the use cases together. Archived logs are read from `log`.
+    pub fn new(
+        store: Store,
+        directory: Arc<dyn Directory>,
+        log: Arc<dyn LogStore>,
+        clock: Clock,
+        settings: ServiceSettings,
+    ) -> Self {
         let queues = Cache::builder().max_capacity(QUEUES_MAX).time_to_idle(QUEUE_IDLE).build();
         let located = Cache::new(LOCATED_MAX);
-        Self { store, directory, clock, settings, queues, located, counters: Counters::default() }
+        Self { store, directory, clock, settings, queues, located, counters: Counters::default(), log, outbox: None }
+    }
+
+    /// Hands what is committed in at `outbox`.
+    #[must_use]
+    pub fn publishing(mut self, outbox: Outbox) -> Self {
+        self.outbox = Some(outbox);
+        self
+    }
+
+    /// After a commit, never before: counts it and hands it over.
+    fn committed(&self, change: &Change, account: Option<AccountId>) {
+        self.counters.committed(change.events().len());
+        if let Some(outbox) = &self.outbox {
+            outbox.hand_in(change, account);
+        }
     }
 
     /// The clock.
@@ -196,7 +228,7 @@ impl Service {
             };
             match self.store.commit(&change, order.account).await {
                 Ok(()) => {
-                    self.counters.committed(change.events().len());
+                    self.committed(&change, order.account);
                     let mut next = change.next().clone();
                     next.trim();
                     *slot = Some(next);

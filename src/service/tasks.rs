@@ -11,7 +11,7 @@ use crate::domain::request::{Request, RequestKind, RequestStatus};
 use crate::domain::session::Session;
 use crate::domain::task::Task;
 use crate::domain::usage::LedgerRow;
-use crate::store::{InboxPage, InboxRow, Sort, TaskFilter, TaskPage, TaskPosition};
+use crate::store::{InboxPage, InboxRow, LogRead, Sort, TaskFilter, TaskPage, TaskPosition};
 
 impl Service {
     /// The task that a route names.
@@ -78,10 +78,14 @@ impl Service {
         Ok(self.store.waiting(caller.organization, agent).await?)
     }
 
-    /// A part of a task's log, and whether there is more.
+    /// A part of a task's log, and whether there is more, wherever the log is.
     pub async fn events(&self, located: &Located, page: &EventPage) -> Result<(Vec<Event>, bool), ServiceError> {
         let organization = located.task.organization;
-        Ok(self.store.events(organization, located.id, page).await?)
+        match self.store.events(organization, located.id, page).await? {
+            LogRead::Here(events, more) => Ok((events, more)),
+            // Sealed by now, so that a second look finds the same.
+            LogRead::Archived => Ok(self.log.events(organization, located.id, page).await?),
+        }
     }
 
     /// A task's sessions.

@@ -1,6 +1,7 @@
 //! The audit: replays logs and compares them with the rows. What guards in the database would cost too much on the
 //! write path is found here.
 
+use futures::future::BoxFuture;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -42,12 +43,19 @@ pub struct Audit {
     pub findings: Vec<Finding>,
 }
 
+/// Where archived logs are read, so that they are audited like all others.
+pub trait Archive: Send + Sync {
+    /// The whole log of an archived task, in order.
+    fn log(&self, organization: OrganizationId, task: TaskId) -> BoxFuture<'_, Result<Vec<Event>, String>>;
+}
+
 /// Tasks read between two looks.
 const PAGE: i64 = 500;
 
 impl Store {
-    /// Audits every task, one consistent look each. Writes nothing; may run beside a live service.
-    pub async fn audit(&self) -> Result<Audit, StoreError> {
+    /// Audits every task, one consistent look each. Writes nothing; may run beside a live service. Without `archive` an
+    /// archived task has only its ledger added up.
+    pub async fn audit(&self, archive: Option<&dyn Archive>) -> Result<Audit, StoreError> {
         let mut audit = Audit::default();
         self.audit_numbers(&mut audit).await?;
         let (mut organization, mut after) = (Uuid::nil(), Uuid::nil());
@@ -67,7 +75,8 @@ impl Store {
             let Some(last) = rows.last() else { return Ok(audit) };
             (organization, after) = (last.try_get("organization_id")?, last.try_get("id")?);
             for row in &rows {
-                self.audit_task(row.try_get("organization_id")?, row.try_get("id")?, &mut audit).await?;
+                let key = (row.try_get("organization_id")?, row.try_get("id")?);
+                self.audit_task(key, archive, &mut audit).await?;
             }
         }
     }
@@ -101,13 +110,17 @@ impl Store {
         Ok(())
     }
 
-    async fn audit_task(&self, organization: Uuid, id: Uuid, audit: &mut Audit) -> Result<(), StoreError> {
+    async fn audit_task(
+        &self,
+        key: (Uuid, Uuid),
+        archive: Option<&dyn Archive>,
+        audit: &mut Audit,
+    ) -> Result<(), StoreError> {
         let mut lease = self.transaction().await?;
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             .persistent(self.named())
             .execute(&mut *lease)
             .await?;
-        let key = (organization, id);
         let mut read = async |columns: &str, table: &str, id: &str, order: &str| {
             let statement = format!(
                 "SELECT {columns} FROM agent_runtime.{table} WHERE organization_id = $1 AND {id} = $2 ORDER BY {order}"
@@ -126,14 +139,26 @@ impl Store {
         let reports = read(LEDGER_COLUMNS, "budget_ledger", "task_id", "seq").await?;
         let reports = reports.iter().map(ledger).collect::<Result<Vec<_>, _>>()?;
         lease.done().await?;
+        let (events, left_behind) = match archive.filter(|_| row.log_archived_at().is_some()) {
+            Some(archive) => match archive.log(row.pinned().organization_id, row.id()).await {
+                Ok(archived) => (archived, events.len()),
+                Err(fault) => return audit.unreadable(&row, &fault),
+            },
+            None => (events, 0),
+        };
         audit.tasks += 1;
         audit.events += events.len() as u64;
         audit.reports += reports.len() as u64;
         let kept = Aggregate::new(row, sessions, requests);
-        for fault in faults(&kept, &events, &reports) {
-            let pinned = kept.task().pinned();
-            let place = format!("{} of organization {}", pinned.short_id, pinned.organization_id);
-            audit.findings.push(Finding { place, fault });
+        let mut faults = ledger_faults(kept.task(), &reports);
+        if kept.task().log_archived_at().is_some() && archive.is_none() {
+            faults.extend(left_in_postgres(events.len()));
+        } else {
+            faults.extend(left_in_postgres(left_behind));
+            faults.extend(log_faults(&kept, &events, &reports));
+        }
+        for fault in faults {
+            audit.findings.push(Finding { place: place(kept.task()), fault });
         }
         Ok(())
     }
@@ -149,15 +174,26 @@ impl Store {
     }
 }
 
-fn faults(kept: &Aggregate, events: &[Event], reports: &[LedgerRow]) -> Vec<String> {
-    let mut faults = ledger_faults(kept.task(), reports);
-    if kept.task().log_archived_at().is_some() {
-        if !events.is_empty() {
-            faults.push(format!("its log is archived, but {} events are still here", events.len()));
-        }
-        return faults;
+impl Audit {
+    /// An archived log that cannot be read is a finding: what cannot be read is not proven.
+    fn unreadable(&mut self, task: &Task, fault: &str) -> Result<(), StoreError> {
+        let fault = format!("its log is archived and cannot be read: {fault}");
+        self.findings.push(Finding { place: place(task), fault });
+        Ok(())
     }
-    faults.extend(report_faults(events, reports));
+}
+
+fn place(task: &Task) -> String {
+    format!("{} of organization {}", task.pinned().short_id, task.pinned().organization_id)
+}
+
+/// Archiving deletes every event.
+fn left_in_postgres(events: usize) -> Option<String> {
+    (events > 0).then(|| format!("its log is archived, but {events} events are still here"))
+}
+
+fn log_faults(kept: &Aggregate, events: &[Event], reports: &[LedgerRow]) -> Vec<String> {
+    let mut faults = report_faults(events, reports);
     let (organization, task): (OrganizationId, TaskId) = (kept.task().pinned().organization_id, kept.task().id());
     match fold(organization, task, events) {
         Err(fault) => faults.push(fault.to_string()),

@@ -17,8 +17,10 @@ mod rows;
 mod sessions;
 mod shelf;
 mod statements;
+mod sweep;
 mod tasks;
 mod usage;
+mod worker_lease;
 
 use std::str::FromStr;
 use std::sync::atomic::AtomicU64;
@@ -30,13 +32,15 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::Semaphore;
 
-pub use audit::{Audit, Finding};
+pub use audit::{Archive, Audit, Finding};
 pub use create::NewTask;
 pub use directory::{Edit, EditError, Initialized, Listing, Page, Put, Record, SUBJECT_KINDS, WithCredential};
 pub use due::{DueRequests, DueSessions};
 pub use error::{CommitError, StoreError};
+pub use events::LogRead;
 pub use requests::{InboxPage, InboxRow};
 use shelf::Shelf;
+pub use sweep::{Backlog, LogPart, SweptTask, VERIFY_FAILURES_MAX};
 pub use tasks::{Sort, TaskFilter, TaskPage, TaskPosition, Want};
 pub use usage::StoredReport;
 

@@ -1,6 +1,8 @@
 //! Workers. Each is one idempotent step without input that a test can call; the loop is shared.
 
 mod expiry;
+mod publisher;
+mod sweep;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,6 +11,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use expiry::Expiry;
+pub use publisher::Publisher;
+pub use sweep::Sweeper;
 
 /// One idempotent step.
 pub trait Worker: Send + Sync + 'static {

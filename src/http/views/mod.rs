@@ -2,12 +2,14 @@
 //! from closed sets are plain strings to readers, because the sets grow.
 
 mod events;
+mod operations;
 mod requests;
 mod sessions;
 mod tasks;
 mod usage;
 
 pub use events::{AppendedView, EventView};
+pub use operations::{AgentUsageView, OperationView, ProofView};
 pub use requests::{InboxView, RequestAnswer, RequestView, ResolveAnswer};
 pub use sessions::{SessionAnswer, SessionView};
 pub use tasks::{TaskState, TaskView, WaitingView};

@@ -1,6 +1,7 @@
 //! Reading: the port itself.
 
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Postgres, QueryBuilder, Row as _};
@@ -367,5 +368,9 @@ impl LogStore for PostgresLog {
 
     fn operations<'a>(&'a self, query: &'a OperationsQuery) -> Answer<'a, Vec<Operation>> {
         self.operations_page(query).boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.pool.close().boxed()
     }
 }

@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use mandate::app::{Mandate, store_options};
+use mandate::app::{Log, Mandate, store_options};
 use mandate::auth::mint::PersonMint;
-use mandate::config::{IssuerSettings, SecretUrl, Settings};
+use mandate::config::{IssuerSettings, Role, SecretUrl, Settings};
 use mandate::domain::time::Timestamp;
+use mandate::service::archive::ArchivedLogs;
+use mandate::service::sweep::{Sweep, Swept};
 use mandate::service::{Clock, Service};
 use mandate::shutdown::Shutdown;
 use mandate::store::{Audit, Store};
@@ -45,6 +47,9 @@ pub struct World {
     /// see a guard refuse.
     pub db: PgPool,
     pub service: Arc<Service>,
+    /// The sweep, which rounds only when a test says so.
+    pub sweep: Arc<Sweep>,
+    pub log: Log,
     pub settings: Settings,
     mint: Arc<PersonMint>,
     http: reqwest::Client,
@@ -103,7 +108,9 @@ impl World {
     /// The audit of this world's database: one consistent look at each task, also while backends still work.
     async fn look(&self) -> Audit {
         let store = Store::connect(&store_options(&self.settings)).unwrap();
-        let audit = store.audit().await.unwrap();
+        let log = Log::open(&self.settings).unwrap();
+        let audit = store.audit(Some(&ArchivedLogs::new(Arc::clone(&log.store)))).await.unwrap();
+        log.store.close().await;
         store.close().await;
         audit
     }
@@ -141,8 +148,13 @@ impl World {
             algorithms: vec!["EdDSA".to_owned()],
             ..IssuerSettings::default()
         }];
-        // Tests step the worker themselves.
+        // Tests step the workers themselves.
         settings.workers.expiry_interval_ms = 60_000;
+        settings.workers.roles = vec![Role::Api, Role::Publisher, Role::Sink, Role::Expiry];
+        settings.archive.grace_seconds = 0;
+        settings.archive.patience_seconds = 0;
+        settings.archive.quiet_seconds = 0;
+        settings.log.batch_linger_ms = 5;
         change(&mut settings);
         settings.validate().unwrap();
         let skew = Arc::new(AtomicI64::new(0));
@@ -151,11 +163,12 @@ impl World {
         let shutdown = Shutdown::new(Duration::from_secs(5));
         let mandate = Mandate::build(settings.clone(), clock).await.unwrap();
         let service = Arc::clone(mandate.service());
+        let (sweep, log) = (mandate.sweep(), mandate.log().clone());
         let listener = mandate.listen().await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(mandate.run(listener, shutdown.clone()));
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
-        Self { base, seed, database_url, db, service, settings, mint, http, skew, frozen, shutdown, folder }
+        Self { base, seed, database_url, db, service, sweep, log, settings, mint, http, skew, frozen, shutdown, folder }
     }
 
     /// Moves the server's clock by so many seconds; the database's clock stays.
@@ -176,6 +189,11 @@ impl World {
     /// Does what time closes, once.
     pub async fn step(&self) -> mandate::service::time::Closed {
         self.service.close_what_is_due(100).await.unwrap()
+    }
+
+    /// One round of the sweep.
+    pub async fn sweep(&self) -> Swept {
+        self.sweep.round().await.unwrap()
     }
 
     /// A client without a token.

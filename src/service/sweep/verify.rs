@@ -1,0 +1,208 @@
+//! Proving a log as the store has it: read back, compared row by row, its chain recomputed.
+
+use std::collections::HashMap;
+
+use super::{Sweep, SweepError};
+use crate::domain::digest::{Digest, chain};
+use crate::domain::ids::{OrganizationId, TaskId};
+use crate::log::{EventRow, UsageRow};
+use crate::store::SweptTask;
+
+/// How many rows are read back at once.
+const ROWS_AT_ONCE: i64 = 1_000;
+/// How many reads of the store are under way at once.
+const READS_AT_ONCE: usize = 4;
+
+/// What verifying a log came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The store has exactly this log, and its chain ends in the head.
+    Proven,
+    /// The log moved while it was read.
+    Moved,
+    /// The store has something else.
+    Contradicted {
+        /// The highest version of a row that it has of the task.
+        highest_version: u64,
+        /// What differs.
+        detail: String,
+    },
+}
+
+impl Sweep {
+    /// Verifies tasks that the store has whole by count. Small logs are read many at once.
+    pub(super) async fn verify(&self, due: Vec<SweptTask>) -> Result<Vec<(SweptTask, Verdict)>, SweepError> {
+        use futures::{StreamExt as _, TryStreamExt as _};
+        let groups = groups(due);
+        let verdicts = futures::stream::iter(groups.into_iter().map(|group| self.verify_group(group)));
+        let verdicts: Vec<Vec<_>> = verdicts.buffer_unordered(READS_AT_ONCE).try_collect().await?;
+        Ok(verdicts.into_iter().flatten().collect())
+    }
+
+    /// Verifies tasks of one organization, read together.
+    async fn verify_group(&self, group: Vec<SweptTask>) -> Result<Vec<(SweptTask, Verdict)>, SweepError> {
+        let Some(first) = group.first() else { return Ok(Vec::new()) };
+        let organization = first.organization;
+        let ids: Vec<TaskId> = group.iter().map(|task| task.task).collect();
+        let longest = group.iter().map(|task| task.last_seq).max().unwrap_or_default();
+        let mut checks: HashMap<TaskId, Check> = group.iter().map(|task| (task.task, Check::default())).collect();
+        let mut from = 1;
+        while from <= longest {
+            let to = from + ROWS_AT_ONCE - 1;
+            let rows = self.log.stored_events(organization, &ids, from, to).await?;
+            let mut rows = by_task(rows, |row| row.task_id);
+            for task in group.iter().filter(|task| from <= task.last_seq) {
+                let Some(check) = checks.get_mut(&task.task) else { continue };
+                let stored = rows.remove(&task.task).unwrap_or_default();
+                match self.store.log_of(task.key(), from, to.min(task.last_seq)).await? {
+                    Some(part) if part.task.facts().last_seq == task.last_seq => {
+                        let pinned = part.task.pinned();
+                        let expected = part.events.iter().map(|event| EventRow::new(pinned, event, 0, None)).collect();
+                        check.events(task.task, expected, stored);
+                        if from == 1 {
+                            let new = |(account, row): &(_, _)| UsageRow::new(pinned, *account, row, 0, None);
+                            check.reports = part.reports.iter().map(new).collect();
+                        }
+                    }
+                    _ => check.moved = true,
+                }
+            }
+            from = to + 1;
+        }
+        self.verify_reports(organization, &ids, &mut checks).await?;
+        let verdict = |task: SweptTask| {
+            let check = checks.remove(&task.task).unwrap_or_default();
+            let verdict = check.verdict(&task);
+            (task, verdict)
+        };
+        Ok(group.into_iter().map(verdict).collect())
+    }
+
+    async fn verify_reports(
+        &self,
+        organization: OrganizationId,
+        ids: &[TaskId],
+        checks: &mut HashMap<TaskId, Check>,
+    ) -> Result<(), SweepError> {
+        let with_reports: Vec<TaskId> =
+            ids.iter().copied().filter(|id| checks.get(id).is_some_and(|check| !check.reports.is_empty())).collect();
+        if with_reports.is_empty() {
+            return Ok(());
+        }
+        let mut rows = by_task(self.log.stored_usage(organization, &with_reports).await?, |row| row.task_id);
+        for id in with_reports {
+            if let Some(check) = checks.get_mut(&id) {
+                check.compare_reports(rows.remove(&id).unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn by_task<R>(rows: Vec<R>, task: impl Fn(&R) -> TaskId) -> HashMap<TaskId, Vec<R>> {
+    let mut groups: HashMap<TaskId, Vec<R>> = HashMap::new();
+    for row in rows {
+        groups.entry(task(&row)).or_default().push(row);
+    }
+    groups
+}
+
+/// Tasks that are read together: of one organization, and few rows in all, or one task alone.
+fn groups(mut tasks: Vec<SweptTask>) -> Vec<Vec<SweptTask>> {
+    tasks.sort_by_key(SweptTask::key);
+    let mut groups: Vec<Vec<SweptTask>> = Vec::new();
+    let mut rows = 0;
+    for task in tasks {
+        let fits = groups
+            .last()
+            .and_then(|group| group.last())
+            .is_some_and(|last| last.organization == task.organization && rows + task.last_seq <= ROWS_AT_ONCE);
+        rows = if fits { rows + task.last_seq } else { task.last_seq };
+        match groups.last_mut() {
+            Some(group) if fits => group.push(task),
+            _ => groups.push(vec![task]),
+        }
+    }
+    groups
+}
+
+/// The verification of one log under way.
+#[derive(Default)]
+struct Check {
+    head: Option<Digest>,
+    seq: i64,
+    highest_version: u64,
+    fault: Option<String>,
+    moved: bool,
+    reports: Vec<UsageRow>,
+}
+
+impl Check {
+    fn fault(&mut self, detail: String) {
+        self.fault.get_or_insert(detail);
+    }
+
+    /// Compares a part of the log. `stored` is what the store has, by seq and falling version.
+    fn events(&mut self, task: TaskId, expected: Vec<EventRow>, stored: Vec<EventRow>) {
+        self.highest_version = stored.iter().map(|row| row.version).max().unwrap_or_default().max(self.highest_version);
+        let mut by_seq: HashMap<i64, Vec<EventRow>> = HashMap::new();
+        for row in stored {
+            by_seq.entry(row.seq).or_default().push(row);
+        }
+        for wanted in expected {
+            let Some(rows) = by_seq.remove(&wanted.seq) else {
+                self.fault(format!("seq {} is missing", wanted.seq));
+                continue;
+            };
+            // A reader is given the highest version; of two that differ under one version it could be given either.
+            let top = rows.first().map(|row| row.version).unwrap_or_default();
+            let wanted = EventRow { version: top, ..wanted };
+            if rows.iter().filter(|row| row.version == top).any(|row| *row != wanted) {
+                self.fault(format!("seq {} differs", wanted.seq));
+            }
+            let Some(Ok(event)) = rows.into_iter().next().map(EventRow::into_event) else {
+                self.fault(format!("seq {} cannot be read", wanted.seq));
+                continue;
+            };
+            self.head = Some(chain(self.head.unwrap_or(Digest::ZERO), task, &event));
+            self.seq = event.seq;
+        }
+        if let Some(seq) = by_seq.keys().min() {
+            self.fault(format!("seq {seq} is not of this log"));
+        }
+    }
+
+    /// Compares the ledger. `stored` is what the store has, by seq and falling version.
+    fn compare_reports(&mut self, stored: Vec<UsageRow>) {
+        self.highest_version = stored.iter().map(|row| row.version).max().unwrap_or_default().max(self.highest_version);
+        let mut by_id: HashMap<_, Vec<UsageRow>> = HashMap::new();
+        for row in stored {
+            by_id.entry(row.report_id).or_default().push(row);
+        }
+        for wanted in std::mem::take(&mut self.reports) {
+            let id = wanted.report_id;
+            let rows = by_id.remove(&id).unwrap_or_default();
+            let top = rows.iter().map(|row| row.version).max().unwrap_or_default();
+            let wanted = UsageRow { version: top, ..wanted };
+            let mut current = rows.iter().filter(|row| row.version == top).peekable();
+            if current.peek().is_none() || current.any(|row| *row != wanted) {
+                self.fault(format!("report {id} is missing or differs"));
+            }
+        }
+        if let Some(id) = by_id.keys().min() {
+            self.fault(format!("report {id} is not of this ledger"));
+        }
+    }
+
+    fn verdict(self, task: &SweptTask) -> Verdict {
+        let Self { head, seq, highest_version, fault, moved, .. } = self;
+        if moved {
+            return Verdict::Moved;
+        }
+        let chained = head == Some(task.log_digest) && seq == task.last_seq;
+        match fault.or_else(|| (!chained).then(|| "the chain does not end in the head".to_owned())) {
+            Some(detail) => Verdict::Contradicted { highest_version, detail },
+            None => Verdict::Proven,
+        }
+    }
+}

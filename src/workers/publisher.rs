@@ -1,0 +1,98 @@
+//! Hands over what this process has committed.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::time::Timestamp;
+use crate::log::{Batch, Published, Stream};
+use crate::service::outbox::{DRAIN_MAX, Inbox};
+use crate::service::{Clock, LogCounters};
+
+/// The publisher. One a process: it takes what this process commits.
+pub struct Publisher {
+    inbox: Inbox,
+    stream: Arc<dyn Stream>,
+    counters: LogCounters,
+    clock: Clock,
+}
+
+impl Publisher {
+    /// Takes from `inbox` and gives to `stream`.
+    pub fn new(inbox: Inbox, stream: Arc<dyn Stream>, counters: LogCounters, clock: Clock) -> Self {
+        Self { inbox, stream, counters, clock }
+    }
+
+    /// Hands batches over, several at once if the stream wants that, until `stop`; then what still waits, for a bounded
+    /// time. What is left is the sweep's.
+    pub async fn run(self, stop: CancellationToken) {
+        let pace = self.stream.pace();
+        let mut under_way = JoinSet::new();
+        loop {
+            let room = under_way.len() < pace.in_flight;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(done) = under_way.join_next(), if !under_way.is_empty() => self.note(done),
+                batch = self.inbox.gather(pace), if room => match batch {
+                    Some(batch) => self.hand_over(batch, &mut under_way),
+                    None => break,
+                },
+            }
+        }
+        let drained = tokio::time::timeout(DRAIN_MAX, async {
+            while let Some(batch) = self.inbox.take(pace).await {
+                self.hand_over(batch, &mut under_way);
+                if under_way.len() >= pace.in_flight
+                    && let Some(done) = under_way.join_next().await
+                {
+                    self.note(done);
+                }
+            }
+            while let Some(done) = under_way.join_next().await {
+                self.note(done);
+            }
+        });
+        if drained.await.is_err() {
+            tracing::warn!("the stream did not take everything in time; the sweep sends the rest");
+        }
+    }
+
+    fn hand_over(&self, batch: Batch, under_way: &mut JoinSet<(Vec<Timestamp>, usize, Published)>) {
+        let stream = Arc::clone(&self.stream);
+        // Only where the stream writes to the store itself is what it acknowledges in the store already.
+        let lands = stream.lands();
+        let recorded = if lands {
+            let events = batch.events.iter().map(|row| row.recorded_at);
+            events.chain(batch.usage.iter().map(|row| row.recorded_at)).collect()
+        } else {
+            Vec::new()
+        };
+        let rows = batch.len();
+        under_way.spawn(async move { (recorded, rows, stream.publish(batch).await) });
+    }
+
+    fn note(&self, done: Result<(Vec<Timestamp>, usize, Published), tokio::task::JoinError>) {
+        let Ok((recorded, rows, published)) = done else {
+            tracing::error!("handing over ended without an answer");
+            return;
+        };
+        self.counters.published.inc_by(published.delivered);
+        self.counters.unpublished.inc_by(published.failed);
+        self.counters.refused.inc_by(published.refused);
+        if published.delivered == rows as u64 {
+            self.counters.landed(recorded, self.clock.now());
+        }
+        if let Some(fault) = published.fault {
+            let Published { delivered, failed, refused, .. } = published;
+            tracing::warn!(
+                delivered,
+                failed,
+                refused,
+                fault,
+                "not everything was handed over; the sweep sends it again"
+            );
+        }
+    }
+}
