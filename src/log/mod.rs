@@ -6,6 +6,7 @@
 //! nothing is pruned on the word of the stream: the sweep reads the store.
 
 mod apart;
+pub mod clickhouse;
 mod coverage;
 mod operations;
 pub mod postgres;
@@ -36,6 +37,12 @@ pub enum LogStoreError {
     /// It holds a row that no version of this program wrote.
     #[error("impossible row in the log store: {0}")]
     ImpossibleRow(String),
+}
+
+impl From<RowError> for LogStoreError {
+    fn from(fault: RowError) -> Self {
+        Self::ImpossibleRow(fault.to_string())
+    }
 }
 
 /// The answer of the log store.

@@ -14,8 +14,8 @@ use crate::domain::ids::{OrganizationId, ReportId, ShortId, TaskId};
 use crate::domain::log_page::EventPage;
 use crate::domain::money::{Money, Price, Prices, TokenCounts};
 use crate::log::{
-    Answer, Batch, Coverage, EventRow, LogStore, LogStoreError, Operation, OperationsQuery, RowError, UsageGroup,
-    UsageKey, UsageQuery, UsageRow,
+    Answer, Batch, Coverage, EventRow, LogStore, LogStoreError, Operation, OperationsQuery, UsageGroup, UsageKey,
+    UsageQuery, UsageRow,
 };
 
 const EVENT_COLUMNS: &str = "organization_id, task_id, seq, event_id, type, schema_version, actor_kind, actor_id, \
@@ -27,12 +27,6 @@ const USAGE_COLUMNS: &str = "organization_id, task_id, report_id, seq, account_i
     output_cost_per_million, cache_read_cost_per_million, cache_write_cost_per_million, cost, measured, corrects, \
     unmeasured_delta, unpriced_delta, recorded_at, short_number, agent_id, agent_slug, project_id, project_slug, \
     version";
-
-impl From<RowError> for LogStoreError {
-    fn from(fault: RowError) -> Self {
-        Self::ImpossibleRow(fault.to_string())
-    }
-}
 
 fn impossible(column: &'static str) -> LogStoreError {
     LogStoreError::ImpossibleRow(format!("{column} has a value that cannot be"))

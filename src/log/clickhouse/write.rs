@@ -1,0 +1,44 @@
+//! Writing: one insert a table.
+
+use clickhouse::{Row, RowOwned, RowWrite};
+
+use super::ClickHouseLog;
+use super::fault::within;
+use super::rows::{StoredEvent, StoredUsage};
+use crate::log::{Batch, LogStoreError};
+
+impl ClickHouseLog {
+    pub(super) async fn write(&self, batch: &Batch) -> Result<(), LogStoreError> {
+        // All before the first is sent, so that a row we refuse ourselves costs no insert.
+        let events = batch.events.iter().map(StoredEvent::new).collect::<Result<Vec<_>, _>>()?;
+        let usage = batch.usage.iter().map(StoredUsage::new).collect::<Result<Vec<_>, _>>()?;
+        self.insert("agent_task_events", &events).await?;
+        self.insert("agent_usage", &usage).await
+    }
+
+    async fn insert<T>(&self, table: &str, rows: &[T]) -> Result<(), LogStoreError>
+    where
+        T: RowOwned + RowWrite,
+        for<'a> T: Row<Value<'a> = T>,
+    {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let limit = self.options.append_timeout;
+        let client = self.client(limit);
+        let sent = within(limit, async {
+            let mut insert = client.insert::<T>(table).await?;
+            for row in rows {
+                insert.write(row).await?;
+            }
+            // Answered when every part is written; until then nothing counts.
+            insert.end().await
+        });
+        let sent = sent.await;
+        if sent.is_err() {
+            // The columns' types are remembered; a table that was made anew may have others.
+            self.client.clear_cached_metadata().await;
+        }
+        sent
+    }
+}
