@@ -88,5 +88,6 @@ SELECT if(type = 'outcome.set', 'outcome', 'resolution') AS kind, e.*
 FROM agent_task_events AS e FINAL
 WHERE type = 'outcome.set'
     OR (type = 'request.resolved'
-        AND if(isValidJSON(payload), JSONExtractString(payload, 'status'), simpleJSONExtractString(payload, 'status'))
+        AND if(isValidJSON(payload), JSONExtractString(payload, 'status'),
+                simpleJSONExtractString(payload, 'status'))
             IN ('answered', 'approved', 'rejected'));

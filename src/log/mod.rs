@@ -39,6 +39,16 @@ pub enum LogStoreError {
     ImpossibleRow(String),
 }
 
+impl LogStoreError {
+    /// What it means on reading: nothing was offered, so what blames a row blames one that is there.
+    fn on_read(self) -> Self {
+        match self {
+            Self::Refused(fault) => Self::ImpossibleRow(fault),
+            other => other,
+        }
+    }
+}
+
 impl From<RowError> for LogStoreError {
     fn from(fault: RowError) -> Self {
         Self::ImpossibleRow(fault.to_string())

@@ -6,9 +6,12 @@ use mandate::domain::log_page::EventPage;
 use mandate::log::clickhouse::{ClickHouseLog, ClickHouseLogOptions};
 use mandate::log::postgres::{PostgresLog, PostgresLogOptions};
 use mandate::log::{LogStore, LogStoreError, OperationsQuery, UsageQuery, append_or_set_apart};
+use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::net::TcpListener;
 
+use crate::database;
 use crate::samples::{Sample, at, of_events};
+use crate::store::postgres_options;
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -75,5 +78,31 @@ async fn a_server_that_does_not_answer_is_away() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     for store in stores(server.local_addr().unwrap().port()) {
         all_say_away(store.as_ref()).await;
+    }
+}
+
+/// The limit holds behind a proxy too, which takes no options at the start of a session.
+#[tokio::test]
+async fn a_statement_that_waits_at_the_server_is_ended() {
+    for transaction_pooler in [false, true] {
+        let url = database::create().await;
+        let mut locker = PgConnection::connect(&url).await.unwrap();
+        let mut held = locker.begin().await.unwrap();
+        held.execute("LOCK TABLE agent_log.agent_task_events IN ACCESS EXCLUSIVE MODE").await.unwrap();
+        let options = PostgresLogOptions { statement_timeout: PATIENCE, ..postgres_options(&url, transaction_pooler) };
+        let (store, sample) = (PostgresLog::connect(&options).unwrap(), Sample::new());
+        let begun = Instant::now();
+        let faults = [
+            store.seqs(sample.organization, sample.task).await.unwrap_err(),
+            store.append(&of_events(&sample.events(1..=2))).await.unwrap_err(),
+        ];
+        assert!(begun.elapsed() < Duration::from_secs(10), "{transaction_pooler}");
+        for fault in faults {
+            assert!(matches!(fault, LogStoreError::Unavailable(_)), "{fault}");
+        }
+        held.rollback().await.unwrap();
+        assert!(store.seqs(sample.organization, sample.task).await.unwrap().is_empty());
+        store.close().await;
+        locker.close().await.unwrap();
     }
 }

@@ -72,9 +72,10 @@ async fn a_schema_that_changes_underneath_refuses_no_row() {
         fixture.execute("ALTER TABLE agent_task_events ADD COLUMN later String DEFAULT ''").await;
         store.append(&of_events(&rows[1..2])).await.unwrap();
         fixture.execute("ALTER TABLE agent_task_events MODIFY COLUMN schema_version String").await;
-        let fault = store.append(&of_events(&rows)).await.unwrap_err();
-        let again = store.append(&of_events(&rows)).await.unwrap_err();
-        assert!(matches!(again, LogStoreError::Unavailable(_)), "{fault}; {again}");
+        for _ in 0..2 {
+            let fault = store.append(&of_events(&rows[2..])).await.unwrap_err();
+            assert!(matches!(fault, LogStoreError::Unavailable(_)), "{fault}");
+        }
         fixture.execute("ALTER TABLE agent_task_events MODIFY COLUMN schema_version Int32").await;
         store.append(&of_events(&rows)).await.unwrap();
         assert_eq!(store.seqs(sample.organization, sample.task).await.unwrap(), [1, 2, 3]);

@@ -25,7 +25,7 @@ pub enum Engine {
     /// The URL of the database.
     Postgres(String),
     /// A client of the database.
-    ClickHouse(Client),
+    ClickHouse(Box<Client>),
 }
 
 impl Fixture {
@@ -95,7 +95,8 @@ pub async fn on_clickhouse<F: Future<Output = ()> + Send + 'static>(case: fn(Fix
     let database = format!("mandate_test_{}", Uuid::new_v4().simple());
     let store = ClickHouseLog::connect(&clickhouse_url(&database), clickhouse_options()).unwrap();
     store.migrate().await.unwrap();
-    let fixture = Fixture { store: Arc::new(store), engine: Engine::ClickHouse(clickhouse_client(&database)) };
+    let fixture =
+        Fixture { store: Arc::new(store), engine: Engine::ClickHouse(Box::new(clickhouse_client(&database))) };
     // In a task of its own, so that the database goes when the case fails too.
     let over = tokio::spawn(case(fixture)).await;
     let server = clickhouse_client("default");

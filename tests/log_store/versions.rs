@@ -46,7 +46,7 @@ pub async fn duplicates_show_once(fixture: Fixture) {
     let (events, more) = store.events(sample.organization, sample.task, &typed).await.unwrap();
     assert_eq!((events.iter().map(|event| event.seq).collect::<Vec<_>>(), more), (vec![6, 9], true));
 
-    assert_eq!(store.seqs(sample.organization, sample.task).await.unwrap(), Vec::from_iter(1..=12));
+    assert_eq!(store.seqs(sample.organization, sample.task).await.unwrap(), (1..=12).collect::<Vec<_>>());
     assert_eq!(store.report_ids(sample.organization, sample.task).await.unwrap().len(), 2);
     let coverage = store.coverage(&[(sample.organization, sample.task)]).await.unwrap();
     assert!(coverage.len() == 1 && coverage[0].is_whole(12, 2), "{coverage:?}");
@@ -84,7 +84,9 @@ pub async fn the_highest_version_counts_whenever_it_came(fixture: Fixture) {
         };
         if together {
             let mut all = Batch::default();
-            order.iter().for_each(|&version| all.extend(of_version(version)));
+            for version in order {
+                all.extend(of_version(version));
+            }
             store.append(&all).await.unwrap();
         } else {
             for version in order {

@@ -53,15 +53,12 @@ fn decoded(text: &str) -> Option<String> {
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
         let escaped = after.get(..2).and_then(|digits| hex::decode(digits).ok()).filter(|_| first == b'%');
-        match escaped {
-            Some(byte) => {
-                bytes.extend(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(first);
-                rest = after;
-            }
+        if let Some(byte) = escaped {
+            bytes.extend(byte);
+            rest = &after[2..];
+        } else {
+            bytes.push(first);
+            rest = after;
         }
     }
     String::from_utf8(bytes).ok()

@@ -69,7 +69,7 @@ impl ClickHouseLog {
     }
 
     pub(super) async fn all<T: RowOwned + RowRead>(&self, query: Query) -> Result<Vec<T>, LogStoreError> {
-        within(self.options.query_timeout, query.fetch_all()).await.map_err(unreadable)
+        within(self.options.query_timeout, query.fetch_all()).await.map_err(LogStoreError::on_read)
     }
 
     async fn covered(&self, tasks: &[(OrganizationId, TaskId)]) -> Result<Vec<Coverage>, LogStoreError> {
@@ -127,12 +127,11 @@ impl ClickHouseLog {
 
     async fn operations_page(&self, asked: &OperationsQuery) -> Result<Vec<Operation>, LogStoreError> {
         let mut sql = "SELECT ?fields FROM operations_log WHERE organization_id = {organization:UUID}".to_owned();
-        let micros = |name| format!("fromUnixTimestamp64Micro({{{name}:Int64}}, 'UTC')");
         if asked.start.is_some() {
-            sql += &format!(" AND recorded_at >= {}", micros("start"));
+            sql += " AND recorded_at >= fromUnixTimestamp64Micro({start:Int64}, 'UTC')";
         }
         if asked.end.is_some() {
-            sql += &format!(" AND recorded_at < {}", micros("end"));
+            sql += " AND recorded_at < fromUnixTimestamp64Micro({end:Int64}, 'UTC')";
         }
         if asked.agent.is_some() {
             sql += " AND agent_id = {agent:UUID}";
@@ -141,12 +140,10 @@ impl ClickHouseLog {
             sql += " AND kind = {kind:String}";
         }
         if asked.after.is_some() {
-            let at = micros("after_time");
             // The first part is implied; months are left out by it.
-            sql += &format!(
-                " AND recorded_at <= {at} AND (recorded_at, UUIDToNum(task_id), seq)
-                    < ({at}, UUIDToNum({{after_task:UUID}}), {{after_seq:Int64}})"
-            );
+            sql += " AND recorded_at <= fromUnixTimestamp64Micro({after_time:Int64}, 'UTC')
+                AND (recorded_at, UUIDToNum(task_id), seq) <
+                    (fromUnixTimestamp64Micro({after_time:Int64}, 'UTC'), UUIDToNum({after_task:UUID}), {after_seq:Int64})";
         }
         sql += " ORDER BY recorded_at DESC, UUIDToNum(task_id) DESC, seq DESC LIMIT {limit:UInt64}";
         let mut query = self.ask(&sql, asked.organization).param("limit", u64::from(asked.limit));
@@ -183,14 +180,6 @@ fn operation(row: EventRow) -> Result<Operation, LogStoreError> {
         project_id: row.project_id,
         event: row.into_event()?,
     })
-}
-
-/// Nothing was offered, so what blames a row blames one that is there.
-fn unreadable(fault: LogStoreError) -> LogStoreError {
-    match fault {
-        LogStoreError::Refused(text) => LogStoreError::ImpossibleRow(text),
-        other => other,
-    }
 }
 
 impl LogStore for ClickHouseLog {

@@ -38,8 +38,8 @@ struct Sums {
 }
 
 impl ClickHouseLog {
-    /// `FINAL` counts each row once, in its highest version. A row's `recorded_at` is the same in every version, so that
-    /// the bounds of time may be looked at first. Counts are added as 128 bits, because ClickHouse's sums of 64 wrap.
+    /// `FINAL` counts each row once, in its highest version. A row's `recorded_at` is the same in every version, so the
+    /// bounds of time may be looked at first. Counts are added as 128 bits, because ClickHouse's sums of 64 wrap.
     pub(super) async fn sums(&self, asked: &UsageQuery) -> Result<Vec<UsageGroup>, LogStoreError> {
         let column = |key, value: &str, kind: &str| {
             let value = if asked.group_by.contains(&key) { value } else { "NULL" };
@@ -56,7 +56,8 @@ impl ClickHouseLog {
                 sum(toInt128(tokens_in)) AS sum_in, sum(toInt128(tokens_out)) AS sum_out,
                 sum(toInt128(cache_read_tokens)) AS sum_cache_read,
                 sum(toInt128(cache_write_tokens)) AS sum_cache_write, sum(cost) AS sum_cost,
-                toInt64(countIf(corrects IS NULL)) AS reports, toInt64(countIf(corrects IS NOT NULL)) AS corrections,
+                toInt64(countIf(corrects IS NULL)) AS reports,
+                toInt64(countIf(corrects IS NOT NULL)) AS corrections,
                 sum(unmeasured_delta) AS unmeasured, sum(unpriced_delta) AS unpriced
              SELECT ?fields FROM agent_usage FINAL
              WHERE organization_id = {{organization:UUID}}

@@ -24,21 +24,33 @@ impl ClickHouseLog {
         if rows.is_empty() {
             return Ok(());
         }
+        let sent = self.send(table, rows).await;
+        if sent.is_err() {
+            // The client remembers the columns' types and names them in each insert; the table may have others by now.
+            self.client.clear_cached_metadata().await;
+        }
+        match sent {
+            // A row is only to blame if it is refused by the types of today.
+            Err(LogStoreError::Refused(_)) => self.send(table, rows).await,
+            other => other,
+        }
+    }
+
+    async fn send<T>(&self, table: &str, rows: &[T]) -> Result<(), LogStoreError>
+    where
+        T: RowOwned + RowWrite,
+        for<'a> T: Row<Value<'a> = T>,
+    {
         let limit = self.options.append_timeout;
         let client = self.client(limit);
-        let sent = within(limit, async {
+        let sending = async {
             let mut insert = client.insert::<T>(table).await?;
             for row in rows {
                 insert.write(row).await?;
             }
             // Answered when every part is written; until then nothing counts.
             insert.end().await
-        });
-        let sent = sent.await;
-        if sent.is_err() {
-            // The columns' types are remembered; a table that was made anew may have others.
-            self.client.clear_cached_metadata().await;
-        }
-        sent
+        };
+        within(limit, sending).await
     }
 }

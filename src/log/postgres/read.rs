@@ -117,6 +117,10 @@ fn usage_row(row: &PgRow) -> Result<UsageRow, LogStoreError> {
 
 impl PostgresLog {
     async fn rows(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, LogStoreError> {
+        self.fetch(query).await.map_err(LogStoreError::on_read)
+    }
+
+    async fn fetch(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, LogStoreError> {
         if self.named {
             return Ok(query.fetch_all(&self.pool).await?);
         }
@@ -188,7 +192,7 @@ impl PostgresLog {
         let day = column(UsageKey::Day, "date_trunc('day', recorded_at, 'UTC')", "timestamptz");
         let agent = column(UsageKey::Agent, "agent_id", "uuid");
         let model_ref = column(UsageKey::Model, "model_ref", "uuid");
-        let model = column(UsageKey::Model, "CASE WHEN model_ref IS NULL THEN model_id END", "text");
+        let model = column(UsageKey::Model, "(CASE WHEN model_ref IS NULL THEN model_id END) COLLATE \"C\"", "text");
         let project = column(UsageKey::Project, "project_id", "uuid");
         let newest = |key, value: &str| {
             column(key, &format!("(array_agg({value} ORDER BY recorded_at DESC, report_id DESC))[1]"), "text")
