@@ -1,4 +1,5 @@
-//! The embedded log store: the schema `agent_log` of the same PostgreSQL database, for installations without ClickHouse.
+//! The embedded log store: the schema `agent_log` of the same PostgreSQL database, for installations without
+//! ClickHouse.
 //!
 //! It has a small pool of its own, so that the log never waits behind requests, nor they behind it. One row per key
 //! stands in each table; a higher version replaces a lower one.

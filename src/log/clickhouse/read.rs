@@ -143,7 +143,8 @@ impl ClickHouseLog {
             // The first part is implied; months are left out by it.
             sql += " AND recorded_at <= fromUnixTimestamp64Micro({after_time:Int64}, 'UTC')
                 AND (recorded_at, UUIDToNum(task_id), seq) <
-                    (fromUnixTimestamp64Micro({after_time:Int64}, 'UTC'), UUIDToNum({after_task:UUID}), {after_seq:Int64})";
+                    (fromUnixTimestamp64Micro({after_time:Int64}, 'UTC'), UUIDToNum({after_task:UUID}),
+                        {after_seq:Int64})";
         }
         sql += " ORDER BY recorded_at DESC, UUIDToNum(task_id) DESC, seq DESC LIMIT {limit:UInt64}";
         let mut query = self.ask(&sql, asked.organization).param("limit", u64::from(asked.limit));
