@@ -81,8 +81,8 @@ SETTINGS index_granularity = 1024, fsync_after_insert = 1, fsync_part_directory 
 -- the type: nearly every mark of 1,024 rows holds the end of some task.
 --
 -- ClickHouse's JSON functions give up on a document with a number beyond 64 bits or a double (a person's constraints
--- may have one), so there the status is looked for in the text: the server writes it before everything that people wrote,
--- and without white space.
+-- may have one), so there the status is looked for in the text: the server writes it before everything that people
+-- wrote, and without white space.
 CREATE OR REPLACE VIEW operations_log AS
 SELECT if(type = 'outcome.set', 'outcome', 'resolution') AS kind, e.*
 FROM agent_task_events AS e FINAL
