@@ -6,6 +6,7 @@
 //! nothing is pruned on the word of the stream: the sweep reads the store.
 
 mod apart;
+pub mod clickhouse;
 mod coverage;
 pub mod direct;
 mod operations;
@@ -37,6 +38,22 @@ pub enum LogStoreError {
     /// It holds a row that no version of this program wrote.
     #[error("impossible row in the log store: {0}")]
     ImpossibleRow(String),
+}
+
+impl LogStoreError {
+    /// What it means on reading: nothing was offered, so what blames a row blames one that is there.
+    fn on_read(self) -> Self {
+        match self {
+            Self::Refused(fault) => Self::ImpossibleRow(fault),
+            other => other,
+        }
+    }
+}
+
+impl From<RowError> for LogStoreError {
+    fn from(fault: RowError) -> Self {
+        Self::ImpossibleRow(fault.to_string())
+    }
 }
 
 /// The answer of the log store.

@@ -1,4 +1,5 @@
-//! The embedded log store: the schema `agent_log` of the same PostgreSQL database, for installations without ClickHouse.
+//! The embedded log store: the schema `agent_log` of the same PostgreSQL database, for installations without
+//! ClickHouse.
 //!
 //! It has a small pool of its own, so that the log never waits behind requests, nor they behind it. One row per key
 //! stands in each table; a higher version replaces a lower one.
@@ -35,6 +36,7 @@ pub struct PostgresLogOptions {
 pub struct PostgresLog {
     pool: PgPool,
     named: bool,
+    statement_timeout: Duration,
 }
 
 impl PostgresLog {
@@ -54,12 +56,19 @@ impl PostgresLog {
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(options.acquire_timeout)
             .connect_lazy_with(connect);
-        Ok(Self { pool, named: !options.transaction_pooler })
+        Ok(Self { pool, named: !options.transaction_pooler, statement_timeout: options.statement_timeout })
     }
 
     /// A transaction: what is written in it becomes visible together, and unnamed statements survive a pooling proxy.
     async fn begin(&self) -> Result<Transaction<'static, Postgres>, LogStoreError> {
-        Ok(self.pool.begin().await?)
+        let mut transaction = self.pool.begin().await?;
+        if !self.named {
+            // Such a proxy takes no options at the start of a session.
+            let timeout = self.statement_timeout.as_millis().to_string();
+            let limit = sqlx::query("SELECT set_config('statement_timeout', $1, true)").bind(timeout);
+            limit.persistent(false).execute(&mut *transaction).await?;
+        }
+        Ok(transaction)
     }
 }
 

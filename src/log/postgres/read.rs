@@ -15,8 +15,8 @@ use crate::domain::ids::{OrganizationId, ReportId, ShortId, TaskId};
 use crate::domain::log_page::EventPage;
 use crate::domain::money::{Money, Price, Prices, TokenCounts};
 use crate::log::{
-    Answer, Batch, Coverage, EventRow, LogStore, LogStoreError, Operation, OperationsQuery, RowError, UsageGroup,
-    UsageKey, UsageQuery, UsageRow,
+    Answer, Batch, Coverage, EventRow, LogStore, LogStoreError, Operation, OperationsQuery, UsageGroup, UsageKey,
+    UsageQuery, UsageRow,
 };
 
 const EVENT_COLUMNS: &str = "organization_id, task_id, seq, event_id, type, schema_version, actor_kind, actor_id, \
@@ -28,12 +28,6 @@ const USAGE_COLUMNS: &str = "organization_id, task_id, report_id, seq, account_i
     output_cost_per_million, cache_read_cost_per_million, cache_write_cost_per_million, cost, measured, corrects, \
     unmeasured_delta, unpriced_delta, recorded_at, short_number, agent_id, agent_slug, project_id, project_slug, \
     version";
-
-impl From<RowError> for LogStoreError {
-    fn from(fault: RowError) -> Self {
-        Self::ImpossibleRow(fault.to_string())
-    }
-}
 
 fn impossible(column: &'static str) -> LogStoreError {
     LogStoreError::ImpossibleRow(format!("{column} has a value that cannot be"))
@@ -124,6 +118,10 @@ fn usage_row(row: &PgRow) -> Result<UsageRow, LogStoreError> {
 
 impl PostgresLog {
     async fn rows(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, LogStoreError> {
+        self.fetch(query).await.map_err(LogStoreError::on_read)
+    }
+
+    async fn fetch(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, LogStoreError> {
         if self.named {
             return Ok(query.fetch_all(&self.pool).await?);
         }
@@ -195,7 +193,7 @@ impl PostgresLog {
         let day = column(UsageKey::Day, "date_trunc('day', recorded_at, 'UTC')", "timestamptz");
         let agent = column(UsageKey::Agent, "agent_id", "uuid");
         let model_ref = column(UsageKey::Model, "model_ref", "uuid");
-        let model = column(UsageKey::Model, "CASE WHEN model_ref IS NULL THEN model_id END", "text");
+        let model = column(UsageKey::Model, "(CASE WHEN model_ref IS NULL THEN model_id END) COLLATE \"C\"", "text");
         let project = column(UsageKey::Project, "project_id", "uuid");
         let newest = |key, value: &str| {
             column(key, &format!("(array_agg({value} ORDER BY recorded_at DESC, report_id DESC))[1]"), "text")
