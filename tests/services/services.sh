@@ -76,8 +76,10 @@ fetch_services() {
 
 # Says what it means that $1 cannot be fetched; $2 is the server that the caller gave.
 without() {
+    local name
+    name=MANDATE_TEST_$(printf '%s' "$1" | tr '[:lower:]' '[:upper:]')
     [ -n "$2" ] || die "$1 cannot be fetched, and without it no test of the permanent log through $1 can run:" \
-        "reach the package registry once, or give a server in MANDATE_TEST_$(printf '%s' "$1" | tr '[:lower:]' '[:upper:]')"
+        "reach the package registry once, or give the address of a server in $name"
     say "WARNING: $1 cannot be fetched. $2 serves the tests; those that start a $1 of their own will FAIL"
 }
 
