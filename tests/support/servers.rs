@@ -179,7 +179,8 @@ impl Server {
         assert!(matches!(status, WaitStatus::Stopped(..)), "the server ended: {status:?}");
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Lets it go on (SIGCONT). A broker that hung for longer than its session, 3 s, leads no partition for a moment
+    /// more, as one that starts again: clients get errors that pass.
     pub fn thaw(&self) {
         self.signal(Signal::SIGCONT);
     }
