@@ -1,5 +1,5 @@
-//! Real servers of a test's own, for tests of what happens when they stop, hang or lose their data: a Kafka broker and a
-//! ClickHouse server, each in a temporary folder and on ports of its own.
+//! Real servers of a test's own, for tests of what happens when they stop, hang or lose their data: a Kafka broker and
+//! a ClickHouse server, each in a temporary folder and on ports of its own.
 //!
 //! `tests/run` says where the programs are. Nothing here needs an async runtime; whoever waits in one may call these
 //! functions all the same, because they take some seconds at most.
