@@ -1,7 +1,11 @@
 FROM rust:1.95-slim-bookworm AS build
+# For what is built from source with it: Kafka's client (C and C++) and, for TLS towards Kafka, OpenSSL (Perl).
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ make perl \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY . .
-RUN cargo build --release --locked --bin mandate
+RUN cargo build --release --locked --features kafka-tls --bin mandate
 
 FROM debian:bookworm-slim
 RUN apt-get update \
