@@ -5,9 +5,15 @@ use std::time::Duration;
 
 use super::StartError;
 use crate::config::Settings;
+use crate::log::clickhouse::{ClickHouseLog, ClickHouseLogOptions};
 use crate::log::direct::DirectStream;
 use crate::log::postgres::{PostgresLog, PostgresLogOptions};
 use crate::log::{LogStore, Stream};
+
+/// How long ClickHouse may take for a query. Shorter than a request may, so that the caller is told.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long ClickHouse may take to write a batch to disk.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The stream and the log store.
 #[derive(Clone)]
@@ -23,7 +29,10 @@ impl Log {
     pub fn open(settings: &Settings) -> Result<Self, StartError> {
         let (database, log) = (&settings.database, &settings.log);
         let store: Arc<dyn LogStore> = match &log.store_url {
-            Some(_) => return Err(crate::log::LogStoreError::Unavailable("not built in".into()).into()),
+            Some(url) => Arc::new(ClickHouseLog::connect(
+                url.expose(),
+                ClickHouseLogOptions { query_timeout: QUERY_TIMEOUT, append_timeout: APPEND_TIMEOUT },
+            )?),
             None => Arc::new(PostgresLog::connect(&PostgresLogOptions {
                 url: database.url.expose().to_owned(),
                 acquire_timeout: Duration::from_secs(database.acquire_timeout_seconds),

@@ -73,6 +73,20 @@ impl World {
         Self::over(database_url, db, seed, change).await
     }
 
+    /// A server whose settings `change` adapts, with the topics and tables of its log.
+    pub async fn prepared(change: impl Fn(&mut Settings)) -> Self {
+        let database_url = database::create().await;
+        let db = PgPoolOptions::new().max_connections(2).connect(&database_url).await.unwrap();
+        let seed = Seed::plant(&db, ORG).await;
+        let mut settings = Settings::default();
+        settings.database.url = SecretUrl::new(database_url.clone());
+        change(&mut settings);
+        let log = Log::open(&settings).unwrap();
+        log.migrate().await.unwrap();
+        log.store.close().await;
+        Self::over(database_url, db, seed, change).await
+    }
+
     /// A second server on the database of `other`: another process, as far as the state is concerned.
     pub async fn beside(other: &World) -> Self {
         let settings = other.settings.clone();
