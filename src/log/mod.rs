@@ -7,9 +7,12 @@
 
 mod apart;
 mod coverage;
+pub mod direct;
+pub mod kafka;
 mod operations;
 pub mod postgres;
 mod row;
+pub mod sink;
 mod usage;
 
 use futures::future::BoxFuture;

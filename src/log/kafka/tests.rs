@@ -1,0 +1,1 @@
+//! Faults that a broker answers, put into a mocked cluster.
