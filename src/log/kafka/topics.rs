@@ -14,6 +14,8 @@ use crate::log::StreamError;
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to wait for what was made to be known everywhere.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often a topic is looked at that was made and is not known.
+const TRIES: usize = 100;
 /// The topic's largest batch of messages, as the broker names it.
 const LIMIT: &str = "max.message.bytes";
 
@@ -63,7 +65,15 @@ impl Preparation<'_> {
         let topics = Topics::new(&self.options.topic_prefix);
         let deadline = Instant::now() + PREPARE_TIMEOUT;
         for topic in [&topics.events, &topics.usage, &topics.dead_letters] {
+            let mut tries = 0;
             while !self.stands(topic, deadline).await? {
+                if tries == TRIES {
+                    return Err(StreamError(format!(
+                        "topic {topic} is there, but its {LIMIT} is not told: the right to describe its configuration \
+                         may be missing"
+                    )));
+                }
+                tries += 1;
                 self.make(topic, deadline).await?;
                 // A broker that has not heard of it yet still says that there is none.
                 tokio::time::sleep(PAUSE).await;
@@ -72,12 +82,14 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Whether the topic is there; a fault when it is and does not take the largest row.
+    /// Whether the topic is there; a fault when it is and does not take the largest row. The library keeps to itself that
+    /// the broker has no answer about a topic, and shows a configuration without entries.
     async fn stands(&self, topic: &str, deadline: Instant) -> Result<bool, StreamError> {
         let fault = |error: &dyn std::fmt::Display| StreamError(format!("topic {topic} cannot be looked at: {error}"));
         let described = self.admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &until(deadline)).await;
         let described = described.map_err(|error| fault(&error))?;
         let config = match described.into_iter().next() {
+            Some(Ok(config)) if config.entries.is_empty() => return Ok(false),
             Some(Ok(config)) => config,
             Some(Err(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic)) => return Ok(false),
             Some(Err(error)) => return Err(fault(&error)),
@@ -94,7 +106,9 @@ impl Preparation<'_> {
     }
 
     async fn make(&self, topic: &str, deadline: Instant) -> Result<(), StreamError> {
-        let fault = |error: &dyn std::fmt::Display| StreamError(format!("topic {topic} cannot be made: {error}"));
+        let fault = |error: &dyn std::fmt::Display| {
+            StreamError(format!("topic {topic} is not there and cannot be made: {error}"))
+        };
         let limit = MESSAGE_BYTES_MAX.to_string();
         let replication = TopicReplication::Fixed(self.options.replication);
         let new = NewTopic::new(topic, self.options.partitions, replication).set(LIMIT, &limit);
