@@ -6,9 +6,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{Batch, LogStore, LogStoreError, Pace, Published, Refused, Stream, StreamError, append_or_set_apart};
+use super::patience::{Backoff, append_to_the_end};
+use super::{Batch, LogStore, LogStoreError, Pace, Published, Refused, Stream, StreamError};
 
-/// How long to wait after the first failure; after each further one twice as long.
+/// How long to wait after the first failure.
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 /// The longest wait between two tries.
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -46,21 +47,20 @@ impl DirectStream {
     /// Tries until the time is up.
     async fn append(&self, batch: Batch) -> Result<Refused, LogStoreError> {
         let deadline = Instant::now() + self.timeout;
-        let mut backoff = BACKOFF_FIRST;
+        let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX);
         loop {
-            let appended = tokio::time::timeout_at(deadline, append_or_set_apart(&*self.store, batch.clone())).await;
+            let appended = tokio::time::timeout_at(deadline, append_to_the_end(&self.store, batch.clone())).await;
             let fault = match appended {
                 Ok(Ok(refused)) => return Ok(refused),
                 Ok(Err(fault)) => fault,
                 Err(_) => return Err(LogStoreError::Unavailable("no answer in time".to_owned())),
             };
-            let next = Instant::now() + backoff;
+            let next = Instant::now() + backoff.next();
             if next >= deadline {
                 return Err(fault);
             }
             tracing::debug!(store = self.store.name(), %fault, "rows wait for the log store");
             tokio::time::sleep_until(next).await;
-            backoff = (2 * backoff).min(BACKOFF_MAX);
         }
     }
 }

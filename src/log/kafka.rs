@@ -1,7 +1,7 @@
 //! Kafka: the stream through which rows reach the sink of any process.
 //!
-//! One message a row, keyed by its task, in the topics `agent_task_events` and `agent_usage`. A row may be on it several
-//! times: what was not acknowledged in time is sent again by the sweep, with the same headers.
+//! One message a row, keyed by its task, in the topics `agent_task_events` and `agent_usage`. A row may be on it
+//! several times: what was not acknowledged in time is sent again by the sweep, with the same headers.
 
 mod address;
 pub(super) mod client;

@@ -10,6 +10,7 @@ mod coverage;
 pub mod direct;
 pub mod kafka;
 mod operations;
+mod patience;
 pub mod postgres;
 mod row;
 pub mod sink;

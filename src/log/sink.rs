@@ -1,7 +1,7 @@
 //! The sink: carries rows from the stream into the log store, as one of a consumer group.
 //!
-//! An offset is committed only after the store has acknowledged the rows up to it, and what was set apart is on the topic
-//! for dead letters. So a row may come several times, never not at all: after a restart, a move of a partition or a
+//! An offset is committed only after the store has acknowledged the rows up to it, and what was set apart is on the
+//! topic for dead letters. So a row may come several times, never not at all: after a restart, a move of a partition or a
 //! commit that failed, the rows since the last commit come again, and the store keeps one per key.
 
 mod apart;
@@ -16,16 +16,17 @@ use rdkafka::error::KafkaError;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::LogStore;
 use super::kafka::client::Ear;
 use super::kafka::producer::Producer;
 use super::kafka::topics::Topics;
 use super::kafka::{KafkaOptions, MESSAGE_BYTES_MAX};
-use super::{LogStore, append_or_set_apart};
+use super::patience::{Backoff, append_to_the_end};
 use crate::domain::time::Timestamp;
 use apart::{DeadLetter, sort};
 use inbox::Inbox;
 
-/// How long to wait after the first failure; after each further one twice as long.
+/// How long to wait after the first failure.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// The longest wait between two tries.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
@@ -93,7 +94,7 @@ impl Sink {
         Ok(landed)
     }
 
-    /// Leaves the group, so that the others take over at once.
+    /// Leaves the group, so that the others take over at once. Waits for a step that is under way: stop it first.
     pub async fn close(&self) {
         let mut inbox = self.inbox.lock().await;
         if tokio::time::timeout(CLOSE_TIMEOUT, inbox.close()).await.is_err() {
@@ -101,15 +102,16 @@ impl Sink {
         }
     }
 
-    /// Has the messages at hand acknowledged, by the store or on the topic for dead letters. Answers how many they were.
+    /// Has the messages at hand acknowledged, by the store or on the topic for dead letters. Answers how many they
+    /// were.
     async fn land(&self, inbox: &mut Inbox, stop: &CancellationToken) -> Result<(usize, Landed), Stopped> {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX);
         let (count, refused) = loop {
             let (count, batch) = inbox.batch();
             let appended = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Err(Stopped),
-                appended = append_or_set_apart(&*self.store, batch) => appended,
+                appended = append_to_the_end(&self.store, batch) => appended,
             };
             match appended {
                 Ok(refused) => break (count, refused),
@@ -117,7 +119,7 @@ impl Sink {
             }
             inbox.wait(backoff.next(), &self.ear, stop).await?;
         };
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX);
         let mut done = 0;
         loop {
             let parcels = inbox.parcels().get(..count).unwrap_or_default();
@@ -152,19 +154,5 @@ impl Sink {
         } else {
             tracing::debug!(store = self.store.name(), %fault, "{what}");
         }
-    }
-}
-
-struct Backoff(Duration);
-
-impl Backoff {
-    fn new() -> Self {
-        Self(BACKOFF_FIRST)
-    }
-
-    fn next(&mut self) -> Duration {
-        let now = self.0;
-        self.0 = (2 * now).min(BACKOFF_MAX);
-        now
     }
 }

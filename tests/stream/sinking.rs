@@ -1,11 +1,11 @@
 //! From the wire to the log store.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mandate::domain::ids::TaskId;
 use mandate::domain::time::Timestamp;
-use mandate::log::kafka::{KafkaStream, MESSAGE_BYTES_MAX};
+use mandate::log::kafka::{KafkaAddress, KafkaStream, MESSAGE_BYTES_MAX};
 use mandate::log::sink::{Landed, Sink};
 use mandate::log::{Batch, LogStore as _, Stream as _};
 use sqlx::Executor as _;
@@ -51,7 +51,7 @@ async fn what_is_no_row_and_what_is_refused_is_set_apart_and_the_rest_lands() {
     let mut batch = world.batch(2, 5);
     batch.usage.push(world.usage(batch.events[0].task_id, 1));
     let mut broken = world.event(TaskId(Uuid::from_u128(1)), 1);
-    broken.payload = "{\"no\":".to_owned();
+    broken.actor_id = "nul\0".to_owned();
     batch.events.push(broken);
     world.publish(&batch).await;
     produce(&events, Some(b"k\xff"), Some(b"no json \xff")).await;
@@ -70,18 +70,18 @@ async fn what_is_no_row_and_what_is_refused_is_set_apart_and_the_rest_lands() {
 
     let dead = world.wire("agent_dead_letters").await;
     assert_eq!(dead.len(), 6);
+    let (wire_events, wire_usage) = (world.wire("agent_task_events").await, world.wire("agent_usage").await);
     for letter in &dead {
         let header = |name: &str| letter.headers[name].as_str();
-        let origin = if header("mandate-topic") == usage { "agent_usage" } else { "agent_task_events" };
-        assert_eq!(header("mandate-topic"), world.topic(origin));
+        let wire = if header("mandate-topic") == usage { &wire_usage } else { &wire_events };
+        assert!([&usage, &events].contains(&&letter.headers["mandate-topic"]));
         let at = (header("mandate-partition").parse().unwrap(), header("mandate-offset").parse().unwrap());
-        let wire = world.wire(origin).await;
         let original = wire.iter().find(|message| (message.partition, message.offset) == at).unwrap();
         assert_eq!((&letter.key, &letter.value), (&original.key, &original.value));
         assert_eq!(letter.headers.len(), 4);
     }
     let reasons: Vec<_> = dead.iter().map(|letter| letter.headers["mandate-reason"].as_str()).collect();
-    for (reason, count) in [("\"odd\"", 2), ("invalid input syntax", 1), ("not a row: ", 2), ("no value", 1)] {
+    for (reason, count) in [("\"odd\"", 2), ("invalid byte sequence", 1), ("not a row: ", 2), ("no value", 1)] {
         let found = reasons.iter().filter(|found| found.contains(reason)).count();
         assert_eq!(found, count, "{reason} in {reasons:?}");
     }
@@ -234,4 +234,23 @@ async fn topics_that_were_lost_and_made_anew_are_read_from_their_beginning() {
     eventually("the new topics take rows", async || again.publish(batch.clone()).await.failed == 0).await;
     world.has_stored(120, 0).await;
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_broker_a_step_waits_and_the_sink_closes_in_time() {
+    let world = World::bare().await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut options = world.options.clone();
+    options.address = KafkaAddress::parse(&format!("kafka://{closed}")).unwrap();
+    let sink = Sink::new(options, world.store.clone());
+    let stop = CancellationToken::new();
+    let stops = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stop.cancel();
+    };
+    let (landed, ()) = tokio::join!(sink.step(&stop), stops);
+    assert_eq!(landed.unwrap(), Landed::default());
+    let begun = Instant::now();
+    sink.close().await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "closing took {:?}", begun.elapsed());
 }

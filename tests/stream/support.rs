@@ -32,6 +32,9 @@ use crate::database;
 /// 2026-01-31T00:00:00Z.
 const RECORDED: i64 = 1_769_817_600_000_000;
 
+const TRIES: usize = 3_000;
+const BETWEEN: Duration = Duration::from_millis(20);
+
 pub fn broker() -> String {
     std::env::var("MANDATE_TEST_KAFKA").expect("MANDATE_TEST_KAFKA (host:port of a broker) is set by tests/run")
 }
@@ -161,10 +164,15 @@ impl World {
     }
 
     pub async fn has_stored(&self, events: i64, usage: i64) {
-        eventually(&format!("{events} events and {usage} usage rows are stored"), async || {
-            self.stored().await == (events, usage)
-        })
-        .await;
+        let mut stored = (0, 0);
+        for _ in 0..TRIES {
+            stored = self.stored().await;
+            if stored == (events, usage) {
+                return;
+            }
+            tokio::time::sleep(BETWEEN).await;
+        }
+        panic!("in vain: {events} events and {usage} usage rows are stored, not {stored:?}");
     }
 
     pub fn sink(&self, store: Arc<dyn LogStore>) -> Arc<Sink> {
@@ -298,11 +306,11 @@ impl Running {
 }
 
 pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
-    for _ in 0..3_000 {
+    for _ in 0..TRIES {
         if condition().await {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(BETWEEN).await;
     }
     panic!("in vain: {what}");
 }

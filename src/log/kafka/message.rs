@@ -1,4 +1,4 @@
-//! Rows as messages: key, value and headers, by the Kafka binding of CloudEvents in binary mode.
+//! Rows as messages: key, value and headers, by the Kafka binding of `CloudEvents` in binary mode.
 
 use rdkafka::message::{Header, OwnedHeaders};
 use uuid::Uuid;

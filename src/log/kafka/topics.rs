@@ -82,8 +82,8 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Whether the topic is there; a fault when it is and does not take the largest row. The library keeps to itself that
-    /// the broker has no answer about a topic, and shows a configuration without entries.
+    /// Whether the topic is there; a fault when it is and does not take the largest row. The library keeps to itself
+    /// that the broker has no answer about a topic, and shows a configuration without entries.
     async fn stands(&self, topic: &str, deadline: Instant) -> Result<bool, StreamError> {
         let fault = |error: &dyn std::fmt::Display| StreamError(format!("topic {topic} cannot be looked at: {error}"));
         let described = self.admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &until(deadline)).await;
@@ -99,7 +99,7 @@ impl Preparation<'_> {
         match limit {
             Some(limit) if ROW_BYTES_MAX <= limit => Ok(true),
             Some(limit) => Err(StreamError(format!(
-                "topic {topic} takes messages of at most {limit} bytes ({LIMIT}), but the largest row needs {ROW_BYTES_MAX}"
+                "topic {topic} takes at most {limit} bytes ({LIMIT}), but the largest row needs {ROW_BYTES_MAX}"
             ))),
             None => Err(fault(&format!("its {LIMIT} is not told"))),
         }
