@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use mandate::domain::ids::TaskId;
 use mandate::domain::limits::PAYLOAD_BYTES_MAX;
 use mandate::domain::redaction::POINTER_BYTES_MAX;
@@ -50,6 +52,25 @@ async fn a_topic_that_does_not_take_the_largest_row_is_refused() {
     let fault = world.stream.prepare().await.unwrap_err().to_string();
     for part in [topic.as_str(), "300000", &ROW_BYTES_MAX.to_string()] {
         assert!(fault.contains(part), "{fault} does not say {part}");
+    }
+}
+
+/// What `prepare` lets pass must be enough for whole batches too, not only for one row.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_with_just_room_for_the_largest_row_takes_full_batches() {
+    let world = World::bare().await;
+    let (topic, limit) = (world.topic("agent_task_events"), ROW_BYTES_MAX.to_string());
+    let tight = NewTopic::new(&topic, 4, TopicReplication::Fixed(1)).set("max.message.bytes", &limit);
+    admin().create_topics(&[tight], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+    world.stream.prepare().await.unwrap();
+    let mut batch = world.batch(1, 500);
+    for row in &mut batch.events {
+        // Compression must not help much.
+        let noise: Vec<u8> = (0..300).flat_map(|_| *world.event(row.task_id, 1).event_id.0.as_bytes()).collect();
+        row.payload = format!("{{\"b\":\"{}\"}}", STANDARD.encode(noise));
+    }
+    for _ in 0..3 {
+        world.publish(&batch).await;
     }
 }
 
