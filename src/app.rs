@@ -26,11 +26,14 @@ use crate::service::sweep::{Sweep, SweepSettings};
 use crate::service::{Clock, Service, ServiceSettings};
 use crate::shutdown::Shutdown;
 use crate::store::{Store, StoreError, StoreOptions};
-use crate::workers::{self, Expiry, Publisher, Sweeper};
+use crate::workers::{self, Expiry, Publisher, Sweeper, run_sink};
 pub use log::Log;
 
 /// The folder of the signing key within the data folder.
 const KEYS: &str = "keys";
+
+/// After how long the permanent log is prepared again when it could not be.
+const PREPARE_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long connections may take to close after the grace.
 const POOL_CLOSE: Duration = Duration::from_secs(1);
@@ -244,6 +247,13 @@ impl Mandate {
             let sweeper = Arc::new(Sweeper::new(self.sweep()));
             shutdown.tasks().spawn(workers::run(sweeper, tick, shutdown.soft().clone()));
         }
+        if self.settings.database.migrate_at_start {
+            shutdown.tasks().spawn(prepare_log(self.log.clone(), shutdown.soft().clone()));
+        }
+        if let Some(sink) = self.log.sink().filter(|_| does(&self.settings, Role::Sink)) {
+            let (counters, clock) = (self.service.counters().log.clone(), self.clock.clone());
+            shutdown.tasks().spawn(run_sink(sink, counters, clock, shutdown.soft().clone()));
+        }
         let limits = ServerSettings {
             header_timeout: Duration::from_secs(self.settings.server.header_timeout_seconds),
             max_connections: self.settings.server.max_connections,
@@ -275,6 +285,17 @@ impl Mandate {
         };
         let closed = tokio::time::timeout(POOL_CLOSE, close).await.is_ok();
         tracing::info!(?ended, connections_closed = closed, "ended");
+    }
+}
+
+/// Brings the log's tables and topics up to date, trying until both are there: the service does not wait for them.
+async fn prepare_log(log: Log, stop: CancellationToken) {
+    while let Err(fault) = log.migrate().await {
+        tracing::warn!(%fault, "the permanent log is not prepared yet; trying again");
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(PREPARE_AGAIN) => {}
+        }
     }
 }
 

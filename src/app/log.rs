@@ -7,9 +7,13 @@ use super::StartError;
 use crate::config::Settings;
 use crate::log::clickhouse::{ClickHouseLog, ClickHouseLogOptions};
 use crate::log::direct::DirectStream;
+use crate::log::kafka::{KafkaAddress, KafkaOptions, KafkaStream};
 use crate::log::postgres::{PostgresLog, PostgresLogOptions};
-use crate::log::{LogStore, Stream};
+use crate::log::sink::Sink;
+use crate::log::{LogStore, Stream, StreamError};
 
+/// The URL of the stream that is none.
+const DIRECT: &str = "direct:";
 /// How long ClickHouse may take for a query. Shorter than a request may, so that the caller is told.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long ClickHouse may take to write a batch to disk.
@@ -22,6 +26,7 @@ pub struct Log {
     pub store: Arc<dyn LogStore>,
     /// The way there.
     pub stream: Arc<dyn Stream>,
+    kafka: Option<KafkaOptions>,
 }
 
 impl Log {
@@ -40,13 +45,33 @@ impl Log {
                 transaction_pooler: database.transaction_pooler,
             })?),
         };
-        let stream: Arc<dyn Stream> = Arc::new(DirectStream::new(
-            Arc::clone(&store),
-            Duration::from_secs(log.publish_timeout_seconds),
-            log.batch_rows,
-            Duration::from_millis(log.batch_linger_ms),
-        ));
-        Ok(Self { store, stream })
+        let timeout = Duration::from_secs(log.publish_timeout_seconds);
+        let linger = Duration::from_millis(log.batch_linger_ms);
+        let kafka = match log.stream_url.expose() {
+            DIRECT => None,
+            url => Some(KafkaOptions {
+                address: KafkaAddress::parse(url).map_err(|fault| StreamError(fault.to_string()))?,
+                topic_prefix: log.topic_prefix.clone(),
+                partitions: log.topic_partitions,
+                replication: log.topic_replication,
+                group: log.sink_group.clone(),
+                publish_timeout: timeout,
+                batch_rows: log.batch_rows,
+                batch_bytes: log.batch_bytes,
+                linger,
+            }),
+        };
+        let stream: Arc<dyn Stream> = match &kafka {
+            None => Arc::new(DirectStream::new(Arc::clone(&store), timeout, log.batch_rows, linger)),
+            Some(options) => Arc::new(KafkaStream::new(options.clone())),
+        };
+        Ok(Self { store, stream, kafka })
+    }
+
+    /// What carries rows from the stream into the store; none where the stream writes there itself.
+    pub fn sink(&self) -> Option<Arc<Sink>> {
+        let options = self.kafka.clone()?;
+        Some(Arc::new(Sink::new(options, Arc::clone(&self.store))))
     }
 
     /// Brings the log store's schema and the stream's topics up to date.

@@ -271,7 +271,8 @@ impl TelemetrySettings {
 part! {
     /// Where the permanent log goes.
     LogSettings: "log" {
-        /// The stream: `direct:` (none: the publisher writes to the log store itself) or `kafka://host:port,…`.
+        /// The stream: `direct:` (none: the publisher writes to the log store itself) or `kafka://host:port,…/?property=value&…`,
+        /// with properties of librdkafka.
         stream_url: SecretUrl = SecretUrl::new("direct:"),
         /// The log store: `clickhouse://user:password@host:8123/database`, with `?secure=true` for TLS. Unset: a schema
         /// of the same PostgreSQL database.

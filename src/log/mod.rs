@@ -9,9 +9,12 @@ mod apart;
 pub mod clickhouse;
 mod coverage;
 pub mod direct;
+pub mod kafka;
 mod operations;
+mod patience;
 pub mod postgres;
 mod row;
+pub mod sink;
 mod usage;
 
 use futures::future::BoxFuture;

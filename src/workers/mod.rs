@@ -2,6 +2,7 @@
 
 mod expiry;
 mod publisher;
+mod sink;
 mod sweep;
 
 use std::future::Future;
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use expiry::Expiry;
 pub use publisher::Publisher;
+pub use sink::run_sink;
 pub use sweep::Sweeper;
 
 /// One idempotent step.
