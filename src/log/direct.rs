@@ -85,6 +85,10 @@ impl Stream for DirectStream {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    fn lands(&self) -> bool {
+        true
+    }
+
     fn pace(&self) -> Pace {
         Pace { in_flight: 1, linger: self.linger, rows: self.rows }
     }

@@ -106,6 +106,8 @@ async fn what_nobody_published_is_sent_by_the_sweep(place: Place) {
     let key =
         crate::combination::key(&world, world.person("ada").get(&format!("/agent-tasks/{closed}")).await.expect(200));
     assert_eq!(world.log.store.coverage(&[key]).await.unwrap(), []);
+    // Old enough to be lost.
+    world.skew_clock(2);
     let first = world.sweep().await;
     assert!(first.republished > 0 && first.unpublished == 0, "{first:?}");
     archived(&world, &closed).await;

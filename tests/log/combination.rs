@@ -84,6 +84,8 @@ impl Place {
             settings.log.topic_prefix = format!("{}.", self.name);
             settings.log.sink_group = self.name.clone();
             settings.log.topic_partitions = 2;
+            // What was sent again takes a moment to land.
+            settings.archive.patience_seconds = 1;
         }
         if self.is_clickhouse() {
             let rest = clickhouse_http().split_once("://").unwrap().1.to_owned();

@@ -109,11 +109,19 @@ async fn an_altered_payload_that_cannot_be_replaced_keeps_the_log_for_good(place
     let (events, _) = stored(&world, &row).await;
     let payload = json!({"body": "never said"}).to_string();
     let version = if place.is_clickhouse() { u64::MAX } else { HIGHEST };
+    if place.is_clickhouse() {
+        // A merge would keep the newer of two rows under one version, which is the right one.
+        place.in_store(&world, "SYSTEM STOP MERGES {events}").await;
+    }
     let altered = EventRow { payload, version, ..events[3].clone() };
     world.log.store.append(&Batch { events: vec![altered], usage: Vec::new() }).await.unwrap();
     left_for_good(&world, &task, &row).await;
     // An operator who mends the store tells the sweep to look again.
-    place.in_store(&world, &format!("DELETE FROM {{events}} WHERE version = {version}")).await;
+    let mended = if place.is_clickhouse() { " AND payload LIKE '%never said%'" } else { "" };
+    if place.is_clickhouse() {
+        place.in_store(&world, "SYSTEM START MERGES {events}").await;
+    }
+    place.in_store(&world, &format!("DELETE FROM {{events}} WHERE version = {version}{mended}")).await;
     assert_eq!(world.sweep.retry_left().await.unwrap(), 1);
     archived(&world, &task).await;
     assert_eq!(metric(&world, "mandate_log_mismatch").await, 0);

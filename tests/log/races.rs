@@ -17,7 +17,7 @@ over_every_combination!(
 );
 
 async fn late_writes_are_archived_or_refused_and_never_lost(place: Place) {
-    const TASKS: usize = 12;
+    const TASKS: usize = 6;
     let world = Arc::new(place.world().await);
     let agent = world.agent().await;
     let stop = Arc::new(AtomicBool::new(false));
@@ -35,8 +35,8 @@ async fn late_writes_are_archived_or_refused_and_never_lost(place: Place) {
         // The sweep runs all the while, so that some of these come before the archive, some after, some just then. A
         // task that moves all the time is never archived, so they pause for longer and longer.
         let (mut accepted, mut refused) = (Vec::new(), false);
-        for i in 0..60 {
-            tokio::time::sleep(Duration::from_millis(i * 2)).await;
+        for i in 0..100 {
+            tokio::time::sleep(Duration::from_millis(i * 5)).await;
             let name = format!("late-{n}-{i}");
             let (reply, kind) = if i % 2 == 0 {
                 let event = json!({"type": "tool.called", "payload": {"tool": name, "mutating": true}});

@@ -4,7 +4,7 @@
 mod repair;
 mod verify;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,21 +119,24 @@ impl Sweep {
     /// What moved, then what waits to be archived: never every task.
     async fn both_lists(&self) -> Result<Swept, SweepError> {
         let mut swept = Swept::default();
+        // A task that is on both lists is judged once a round.
+        let mut contradicted = HashSet::new();
         let mut after = None;
         loop {
             let tasks = self.store.dirty_tasks(after, self.settings.batch).await?;
             let Some(last) = tasks.last() else { break };
             after = Some(last.key());
-            self.look(&tasks, &mut swept).await?;
+            self.look(&tasks, &mut swept, &mut contradicted).await?;
             self.hold().await?;
         }
         let closed_before = self.closed_before();
         let mut after = None;
         loop {
-            let tasks = self.store.tasks_to_archive(closed_before, after, self.settings.batch).await?;
+            let mut tasks = self.store.tasks_to_archive(closed_before, after, self.settings.batch).await?;
             let Some(last) = tasks.last() else { break };
             after = last.closed_at.map(|at| (at, last.organization, last.task));
-            self.look(&tasks, &mut swept).await?;
+            tasks.retain(|task| !contradicted.contains(&task.key()));
+            self.look(&tasks, &mut swept, &mut contradicted).await?;
             self.hold().await?;
         }
         Ok(swept)
@@ -149,7 +152,12 @@ impl Sweep {
     }
 
     /// Compares tasks with the store and does what follows for each.
-    async fn look(&self, tasks: &[SweptTask], swept: &mut Swept) -> Result<(), SweepError> {
+    async fn look(
+        &self,
+        tasks: &[SweptTask],
+        swept: &mut Swept,
+        contradicted: &mut HashSet<(OrganizationId, TaskId)>,
+    ) -> Result<(), SweepError> {
         swept.compared += tasks.len() as u64;
         let (whole, other) = self.compare(tasks).await?;
         let mut settled = whole;
@@ -162,7 +170,7 @@ impl Sweep {
             }
         }
         swept.whole += settled.len() as u64;
-        self.settle(settled, swept).await
+        self.settle(settled, swept, contradicted).await
     }
 
     /// Parts tasks into those that the store has whole and the others, each with what it has.
@@ -185,7 +193,12 @@ impl Sweep {
     }
 
     /// Archives what is due and proven; notes the others as found whole.
-    async fn settle(&self, whole: Vec<SweptTask>, swept: &mut Swept) -> Result<(), SweepError> {
+    async fn settle(
+        &self,
+        whole: Vec<SweptTask>,
+        swept: &mut Swept,
+        contradicted: &mut HashSet<(OrganizationId, TaskId)>,
+    ) -> Result<(), SweepError> {
         let closed_before = self.closed_before();
         let due = |task: &SweptTask| {
             task.closed_at.is_some_and(|at| at <= closed_before)
@@ -208,6 +221,7 @@ impl Sweep {
                 Verdict::Moved => {}
                 Verdict::Contradicted { highest_version, detail } => {
                     swept.mismatched += 1;
+                    contradicted.insert(task.key());
                     self.contradicted(&task, &detail).await?;
                     // The last failure leaves the log as it is.
                     if task.verify_failures + 1 < VERIFY_FAILURES_MAX {
