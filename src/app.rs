@@ -213,20 +213,25 @@ impl Mandate {
 
     /// The sweep, to be run by hand.
     pub fn sweep(&self) -> Arc<Sweep> {
+        Arc::new(self.new_sweep())
+    }
+
+    fn new_sweep(&self) -> Sweep {
         let archive = &self.settings.archive;
-        Arc::new(Sweep::new(
+        Sweep::new(
             self.store.clone(),
             Arc::clone(&self.log.store),
             Arc::clone(&self.log.stream),
             self.clock.clone(),
             SweepSettings {
                 grace: Duration::from_secs(archive.grace_seconds),
+                lease: Duration::from_secs(archive.lease_seconds),
                 batch: archive.sweep_batch,
                 patience: Duration::from_secs(archive.patience_seconds),
                 quiet: Duration::from_secs(archive.quiet_seconds),
             },
             self.service.counters().log.clone(),
-        ))
+        )
     }
 
     /// The stream and the log store.
@@ -244,7 +249,7 @@ impl Mandate {
         }
         if does(&self.settings, Role::Sweep) {
             let tick = Duration::from_secs(self.settings.archive.sweep_interval_seconds);
-            let sweeper = Arc::new(Sweeper::new(self.sweep()));
+            let sweeper = Arc::new(Sweeper::new(Arc::new(self.new_sweep().until(shutdown.soft().clone()))));
             shutdown.tasks().spawn(workers::run(sweeper, tick, shutdown.soft().clone()));
         }
         if self.settings.database.migrate_at_start {

@@ -54,6 +54,8 @@ impl Log {
                 topic_prefix: log.topic_prefix.clone(),
                 partitions: log.topic_partitions,
                 replication: log.topic_replication,
+                // Who may change schemas at the start may do so later too.
+                remake: database.migrate_at_start,
                 group: log.sink_group.clone(),
                 publish_timeout: timeout,
                 batch_rows: log.batch_rows,

@@ -70,7 +70,8 @@ part! {
         /// Whether a proxy that pools by transaction stands in between: then statements are unnamed and run inside
         /// explicit transactions, at the price of more round trips.
         transaction_pooler: bool = false,
-        /// Whether `serve` brings the schema up to date first, under a lock; otherwise `mandate migrate` must.
+        /// Whether `serve` brings the schema up to date first, under a lock, and makes the log's tables and topics, topics
+        /// that the cluster has lost too; otherwise `mandate migrate` must.
         migrate_at_start: bool = true,
     }
 }
@@ -176,6 +177,8 @@ part! {
         grace_seconds: u64 = 900; 0..=90 * 86_400,
         /// How often the sweep compares what moved with the log store, in seconds.
         sweep_interval_seconds: u64 = 30; 1..=3_600,
+        /// How long a sweep that died keeps others out, in seconds. One that works renews its lease all the time.
+        lease_seconds: u64 = 30; 1..=3_600,
         /// How many tasks the sweep compares at once.
         sweep_batch: u32 = 500; 1..=10_000,
         /// How old an entry must be before the sweep takes it for lost, in seconds; after each time that it was sent

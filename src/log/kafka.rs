@@ -11,12 +11,15 @@ pub(super) mod producer;
 mod tests;
 pub(super) mod topics;
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rdkafka::ClientConfig;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::DeliveryFuture;
 use tokio::task::coop::consume_budget;
+use tokio::time::Instant;
 
 pub use address::{KafkaAddress, KafkaAddressError};
 
@@ -34,6 +37,9 @@ pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 /// character; pointers may consist of control characters, which take six; the rest is names, ids and headers.
 pub const ROW_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX + 6 * POINTER_BYTES_MAX + 64 * 1024;
 
+/// How often topics that the cluster has lost may be made again.
+const REMAKE_EVERY: Duration = Duration::from_secs(10);
+
 /// How long the producer gathers messages for one request.
 const LINGER: Duration = Duration::from_millis(5);
 
@@ -48,6 +54,8 @@ pub struct KafkaOptions {
     pub partitions: i32,
     /// Replicas of topics that are made; -1: what the cluster does by default.
     pub replication: i32,
+    /// Whether topics that the cluster has lost are made again.
+    pub remake: bool,
     /// The consumer group of the sink.
     pub group: String,
     /// How long a message may take to be acknowledged.
@@ -88,13 +96,14 @@ pub struct KafkaStream {
     options: KafkaOptions,
     topics: Topics,
     producer: Producer,
+    remade: Mutex<Option<Instant>>,
 }
 
 impl KafkaStream {
     /// Connects to nothing yet.
     pub fn new(options: KafkaOptions) -> Self {
         let (topics, producer) = (Topics::new(&options.topic_prefix), Producer::of_rows(&options));
-        Self { options, topics, producer }
+        Self { options, topics, producer, remade: Mutex::default() }
     }
 
     /// Waits until everything that was handed over has arrived, at most `within`. Answers whether it has. For the end
@@ -116,20 +125,68 @@ impl KafkaStream {
         let events = batch.events.iter().map(|row| (&self.topics.events, Record::of_event(row)));
         let usage = batch.usage.iter().map(|row| (&self.topics.usage, Record::of_usage(row)));
         let mut deliveries = Vec::with_capacity(batch.len());
+        let mut unknown = false;
         for (topic, record) in events.chain(usage) {
             match enqueue(&sending, topic, record).await {
                 Ok(delivery) => deliveries.push(delivery),
-                Err(fault) => published.fail(fault),
+                Err(fault) => {
+                    unknown |= fault.is_unknown_topic();
+                    published.fail(fault.to_string());
+                }
             }
             consume_budget().await;
         }
         for delivery in deliveries {
-            match sending.arrival(delivery).await {
+            match sending.arrival(delivery).await.map_err(Unsent::from) {
                 Ok(()) => published.delivered += 1,
-                Err(error) => published.fail(error.to_string()),
+                Err(fault) => {
+                    unknown |= fault.is_unknown_topic();
+                    published.fail(fault.to_string());
+                }
             }
         }
+        if unknown {
+            self.remake();
+        }
         published
+    }
+
+    /// Makes the topics again beside the work. A cluster that was set up anew has none, and nobody else would notice
+    /// for as long as this process runs.
+    fn remake(&self) {
+        if !self.options.remake {
+            return;
+        }
+        let mut remade = self.remade.lock().unwrap_or_else(PoisonError::into_inner);
+        if remade.is_some_and(|at| at.elapsed() < REMAKE_EVERY) {
+            return;
+        }
+        *remade = Some(Instant::now());
+        let options = self.options.clone();
+        tokio::spawn(async move {
+            tracing::warn!("the cluster does not know the topics; those that are missing are made again");
+            if let Err(fault) = topics::prepare(&options).await {
+                tracing::warn!(%fault, "the topics could not be made again");
+            }
+        });
+    }
+}
+
+/// Why a row was not sent.
+#[derive(Debug, thiserror::Error)]
+enum Unsent {
+    #[error("a row cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Kafka(#[from] KafkaError),
+}
+
+impl Unsent {
+    /// Only once the library has looked for the topic in vain.
+    fn is_unknown_topic(&self) -> bool {
+        let Self::Kafka(error) = self else { return false };
+        let code = error.rdkafka_error_code();
+        matches!(code, Some(RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::UnknownTopicOrPartition))
     }
 }
 
@@ -137,10 +194,10 @@ async fn enqueue(
     sending: &Sending<'_>,
     topic: &str,
     record: Result<Record, serde_json::Error>,
-) -> Result<DeliveryFuture, String> {
-    let record = record.map_err(|error| format!("a row cannot be written as JSON: {error}"))?;
+) -> Result<DeliveryFuture, Unsent> {
+    let record = record?;
     let sent = Sent { topic, key: Some(record.key.as_bytes()), value: Some(&record.value), headers: &record.headers };
-    sending.send(sent).await.map_err(|error| error.to_string())
+    Ok(sending.send(sent).await?)
 }
 
 impl Published {

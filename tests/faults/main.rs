@@ -8,10 +8,12 @@ mod database;
 mod hang_up;
 mod kill;
 mod pooler;
+#[path = "../support/process.rs"]
 mod process;
 mod slow;
 mod stop;
 #[path = "../api/support/mod.rs"]
 mod support;
 mod wire;
+#[path = "../support/writers.rs"]
 mod writers;

@@ -71,6 +71,7 @@ impl World {
             topic_prefix: format!("{name}_"),
             partitions: 4,
             replication: -1,
+            remake: false,
             group: format!("{name}-sink"),
             publish_timeout: Duration::from_secs(20),
             batch_rows: 1_000,

@@ -33,7 +33,7 @@ pub struct KafkaServer(Server);
 impl KafkaServer {
     /// Starts one that has no topics, and waits until it answers.
     pub fn start() -> Self {
-        Self(Server::start(broker_command, broker_answers))
+        Self(Server::start(broker_command, broker_answers, "UTC"))
     }
 
     /// Where it listens: `host:port`.
@@ -62,7 +62,12 @@ pub struct ClickHouseServer(Server);
 impl ClickHouseServer {
     /// Starts one that has no tables, and waits until it answers.
     pub fn start() -> Self {
-        Self(Server::start(clickhouse_command, clickhouse_answers))
+        Self::start_in("UTC")
+    }
+
+    /// Starts one in a time zone.
+    pub fn start_in(zone: &'static str) -> Self {
+        Self(Server::start(clickhouse_command, clickhouse_answers, zone))
     }
 
     /// The URL of its HTTP interface, with its user, who has no password.
@@ -90,6 +95,7 @@ struct Place {
     folder: tempfile::TempDir,
     port: u16,
     second_port: u16,
+    zone: &'static str,
 }
 
 impl Place {
@@ -111,11 +117,15 @@ pub struct Server {
 }
 
 impl Server {
-    fn start(command: fn(&Place) -> Command, answers: fn(SocketAddr) -> std::io::Result<bool>) -> Self {
+    fn start(
+        command: fn(&Place) -> Command,
+        answers: fn(SocketAddr) -> std::io::Result<bool>,
+        zone: &'static str,
+    ) -> Self {
         let mut failures = String::new();
         for _ in 0..STARTS {
             let (port, second_port) = free_ports();
-            let place = Place { folder: tempfile::tempdir().unwrap(), port, second_port };
+            let place = Place { folder: tempfile::tempdir().unwrap(), port, second_port, zone };
             let mut server = Self { place, command, answers, child: None };
             // Another program may have taken a port since.
             match server.try_start() {
@@ -149,7 +159,7 @@ impl Server {
         std::fs::create_dir_all(self.place.data()).unwrap();
         let log = File::options().create(true).append(true).open(self.place.log()).unwrap();
         let mut command = (self.command)(&self.place);
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        command.env("TZ", self.place.zone).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(spawn(command));
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

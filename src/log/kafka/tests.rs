@@ -32,6 +32,7 @@ fn stream(cluster: &Cluster, publish_timeout: Duration) -> KafkaStream {
         topic_prefix: String::new(),
         partitions: 1,
         replication: 1,
+        remake: false,
         group: "g".to_owned(),
         publish_timeout,
         batch_rows: 100,

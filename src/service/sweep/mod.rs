@@ -5,9 +5,10 @@ mod repair;
 mod verify;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::verify::Verdict;
@@ -19,8 +20,8 @@ use crate::store::{Store, StoreError, SweptTask, VERIFY_FAILURES_MAX};
 
 /// The name of the lease under which one process sweeps.
 const LEASE: &str = "sweep";
-/// How long a sweep that died keeps others out.
-const LEASE_TTL: Duration = Duration::from_secs(30);
+/// How often in its time the lease is renewed while a round goes on.
+const LEASE_RENEWALS: u32 = 3;
 /// After so many times that rows were sent again in vain, the patience grows no more: 2⁶ times as long as at first.
 const PATIENCE_DOUBLINGS_MAX: i32 = 6;
 
@@ -29,6 +30,8 @@ const PATIENCE_DOUBLINGS_MAX: i32 = 6;
 pub struct SweepSettings {
     /// How long after its close a log may be archived.
     pub grace: Duration,
+    /// How long a sweep that died keeps others out.
+    pub lease: Duration,
     /// How many tasks are compared at once.
     pub batch: u32,
     /// How old an entry must be before it counts as lost.
@@ -46,8 +49,8 @@ pub enum SweepError {
     /// The log store.
     #[error(transparent)]
     Log(#[from] LogStoreError),
-    /// Another process took the lease in the middle of the round.
-    #[error("the lease was lost: this round took longer than it was held for")]
+    /// Another process took the lease in the middle of the round, which could not renew it in time.
+    #[error("the lease was lost: another process sweeps now")]
     LeaseLost,
 }
 
@@ -68,6 +71,8 @@ pub struct Swept {
     pub mismatched: u64,
     /// Whether another process sweeps, so that this one did nothing.
     pub elsewhere: bool,
+    /// How long it waited for a stream that took nothing.
+    pub in_vain: Duration,
 }
 
 /// The sweep.
@@ -80,6 +85,19 @@ pub struct Sweep {
     counters: LogCounters,
     /// Who this is to the lease.
     holder: Uuid,
+    answering: Mutex<Answering>,
+    stop: CancellationToken,
+}
+
+/// Since when the log store answers, as far as this sweep knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answering {
+    /// It has never failed.
+    Always,
+    /// It answers again.
+    Since(Timestamp),
+    /// It does not.
+    No,
 }
 
 impl Sweep {
@@ -92,15 +110,33 @@ impl Sweep {
         settings: SweepSettings,
         counters: LogCounters,
     ) -> Self {
-        Self { store, log, stream, clock, settings, counters, holder: Clock::new_id() }
+        let (holder, stop) = (Clock::new_id(), CancellationToken::new());
+        let answering = Mutex::new(Answering::Always);
+        Self { store, log, stream, clock, settings, counters, holder, answering, stop }
+    }
+
+    /// The same, whose rounds come to an early end once `stop` is cancelled.
+    #[must_use]
+    pub fn until(self, stop: CancellationToken) -> Self {
+        Self { stop, ..self }
     }
 
     /// One round, unless another process is at it. Idempotent; any error leaves what it concerns untouched.
     pub async fn round(&self) -> Result<Swept, SweepError> {
-        if !self.store.hold_worker_lease(LEASE, self.holder, LEASE_TTL).await? {
+        if !self.store.hold_worker_lease(LEASE, self.holder, self.settings.lease).await? {
             return Ok(Swept { elsewhere: true, ..Swept::default() });
         }
-        let result = self.both_lists().await;
+        // Beside the work, which may take longer than any lease.
+        let over = CancellationToken::new();
+        let work = async {
+            let result = self.both_lists().await;
+            over.cancel();
+            result
+        };
+        let (result, ()) = tokio::join!(work, self.renew_lease(&over));
+        if matches!(result, Err(SweepError::Log(_))) {
+            self.log_answers(false);
+        }
         match &result {
             Ok(_) => self.counters.rounds.inc(),
             Err(_) => self.counters.failed_rounds.inc(),
@@ -124,7 +160,7 @@ impl Sweep {
         let mut after = None;
         loop {
             let tasks = self.store.dirty_tasks(after, self.settings.batch).await?;
-            let Some(last) = tasks.last() else { break };
+            let Some(last) = tasks.last().filter(|_| !self.stop.is_cancelled()) else { break };
             after = Some(last.key());
             self.look(&tasks, &mut swept, &mut contradicted).await?;
             self.hold().await?;
@@ -133,7 +169,7 @@ impl Sweep {
         let mut after = None;
         loop {
             let mut tasks = self.store.tasks_to_archive(closed_before, after, self.settings.batch).await?;
-            let Some(last) = tasks.last() else { break };
+            let Some(last) = tasks.last().filter(|_| !self.stop.is_cancelled()) else { break };
             after = last.closed_at.map(|at| (at, last.organization, last.task));
             tasks.retain(|task| !contradicted.contains(&task.key()));
             self.look(&tasks, &mut swept, &mut contradicted).await?;
@@ -147,8 +183,28 @@ impl Sweep {
     }
 
     async fn hold(&self) -> Result<(), SweepError> {
-        let held = self.store.hold_worker_lease(LEASE, self.holder, LEASE_TTL).await?;
+        let held = self.store.hold_worker_lease(LEASE, self.holder, self.settings.lease).await?;
         if held { Ok(()) } else { Err(SweepError::LeaseLost) }
+    }
+
+    /// Renews the lease until the round is `over`. Whether it is still held, the round itself asks. No statement is
+    /// broken off.
+    async fn renew_lease(&self, over: &CancellationToken) {
+        let every = self.settings.lease / LEASE_RENEWALS;
+        while tokio::time::timeout(every, over.cancelled()).await.is_err() {
+            if let Err(error) = self.store.hold_worker_lease(LEASE, self.holder, self.settings.lease).await {
+                tracing::debug!(%error, "the sweep's lease could not be renewed");
+            }
+        }
+    }
+
+    fn log_answers(&self, answers: bool) {
+        let mut answering = self.answering.lock().unwrap_or_else(PoisonError::into_inner);
+        match (*answering, answers) {
+            (_, false) => *answering = Answering::No,
+            (Answering::No, true) => *answering = Answering::Since(self.clock.now()),
+            (Answering::Always | Answering::Since(_), true) => {}
+        }
     }
 
     /// Compares tasks with the store and does what follows for each.
@@ -177,6 +233,7 @@ impl Sweep {
     async fn compare(&self, tasks: &[SweptTask]) -> Result<(Vec<SweptTask>, Vec<(SweptTask, Coverage)>), SweepError> {
         let keys: Vec<_> = tasks.iter().map(SweptTask::key).collect();
         let found = self.log.coverage(&keys).await?;
+        self.log_answers(true);
         let found: HashMap<(OrganizationId, TaskId), Coverage> =
             found.into_iter().map(|coverage| ((coverage.organization, coverage.task), coverage)).collect();
         let (mut whole, mut other) = (Vec::new(), Vec::new());
@@ -210,6 +267,9 @@ impl Sweep {
             |task: &SweptTask| task.verify_failures > 0 && !self.stream.lands() && self.lost_before(task).is_none();
         let (due, mut verified): (Vec<_>, Vec<_>) = whole.into_iter().filter(|task| !settling(task)).partition(due);
         for (task, verdict) in self.verify(due).await? {
+            if self.stop.is_cancelled() {
+                break;
+            }
             match verdict {
                 Verdict::Proven => {
                     if self.store.archive(&task, self.clock.now(), closed_before).await? {
@@ -222,10 +282,11 @@ impl Sweep {
                 Verdict::Contradicted { highest_version, detail } => {
                     swept.mismatched += 1;
                     contradicted.insert(task.key());
-                    self.contradicted(&task, &detail).await?;
-                    // The last failure leaves the log as it is.
-                    if task.verify_failures + 1 < VERIFY_FAILURES_MAX {
-                        self.write_anew(&task, highest_version, swept).await?;
+                    // The last failure leaves the log as it is. One that could not be answered does not count: a stream
+                    // that is away must not make it the last.
+                    let last = task.verify_failures + 1 >= VERIFY_FAILURES_MAX;
+                    if last || self.write_anew(&task, highest_version, swept).await? {
+                        self.contradicted(&task, &detail).await?;
                     }
                 }
             }

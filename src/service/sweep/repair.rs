@@ -1,17 +1,23 @@
 //! Sending again what the log store lacks.
 
 use std::collections::HashSet;
+use std::sync::PoisonError;
+use std::time::Duration;
 
-use super::{PATIENCE_DOUBLINGS_MAX, Sweep, SweepError, Swept};
+use tokio::time::Instant;
+
+use super::{Answering, PATIENCE_DOUBLINGS_MAX, Sweep, SweepError, Swept};
 use crate::domain::ids::{OrganizationId, TaskId};
 use crate::domain::time::Timestamp;
-use crate::log::{Batch, Coverage, EventRow, UsageRow};
+use crate::log::{Batch, Coverage, EventRow, Published, UsageRow};
 use crate::store::{LogPart, SweptTask, VERIFY_FAILURES_MAX};
 
 /// The version of a row that is sent again as it was: it lands beside its twin.
 const AGAIN: u64 = 1;
 /// How many seqs are read and sent at once.
 const CHUNK: i64 = 500;
+/// How long a round waits in all for a stream that takes nothing.
+const IN_VAIN_MAX: Duration = Duration::from_secs(5);
 
 impl Sweep {
     /// Looks closer at tasks that the store does not have whole: what is missing is sent again, what no log can have is
@@ -26,6 +32,9 @@ impl Sweep {
         let now = self.store.swept_tasks(&keys).await?;
         let mut mended = Vec::new();
         for task in now {
+            if self.is_enough(swept) {
+                break;
+            }
             let Some((_, coverage)) = other.iter().find(|(seen, _)| seen.key() == task.key()) else { continue };
             let foreign = coverage.has_foreign(task.last_seq, task.reports);
             if foreign {
@@ -47,9 +56,19 @@ impl Sweep {
         Ok(mended)
     }
 
-    /// How old an entry of `task` must be to count as lost, or `None` while what was sent last may still arrive.
+    /// Whether a round sends nothing more: each batch would wait as long again.
+    fn is_enough(&self, swept: &Swept) -> bool {
+        self.stop.is_cancelled() || swept.in_vain >= IN_VAIN_MAX
+    }
+
+    /// How old an entry of `task` must be to count as lost, or `None` while what was sent last may still arrive, or what
+    /// waited for a log store that was away.
     pub(super) fn lost_before(&self, task: &SweptTask) -> Option<Timestamp> {
         let now = self.clock.now();
+        let answering = *self.answering.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(answering, Answering::Since(at) if !self.stream.lands() && at > now.minus(self.settings.patience)) {
+            return None;
+        }
         let doublings = task.republications.clamp(0, PATIENCE_DOUBLINGS_MAX);
         let patience = self.settings.patience * 2_u32.pow(doublings.unsigned_abs());
         let waited = task.republished_at.is_none_or(|at| at <= now.minus(patience));
@@ -65,7 +84,7 @@ impl Sweep {
         let reports: HashSet<_> = self.log.report_ids(organization, id).await?.into_iter().collect();
         let lacking = !missing.is_empty() || (reports.len() as u64) < task.reports.unsigned_abs();
         let Some(lost_before) = self.lost_before(task).filter(|_| lacking) else { return Ok((0, lacking)) };
-        let (mut sent, mut tried, mut ledger_done) = (0, 0, false);
+        let (mut sent, mut answered, mut ledger_done) = (0, false, false);
         // At least one look, for the ledger, when no event is missing.
         let ranges = ranges(&missing);
         let looks = if ranges.is_empty() { vec![(0, 0)] } else { ranges };
@@ -81,25 +100,39 @@ impl Sweep {
                 batch.usage.extend(rows.map(|(account, row)| UsageRow::new(pinned, *account, row, AGAIN, None)));
                 ledger_done = true;
             }
-            tried += batch.len();
-            sent += self.send(batch, swept).await;
+            let published = self.send(batch, swept).await;
+            sent += published.delivered;
+            answered |= published.delivered + published.refused > 0;
+            if self.is_enough(swept) {
+                break;
+            }
         }
-        if tried > 0 {
+        // What a stream that is away did not take was not sent: the next round tries again, without more patience.
+        if answered {
             self.store.mark_republished(task, self.clock.now()).await?;
         }
         Ok((sent, lacking))
     }
 
-    async fn send(&self, batch: Batch, swept: &mut Swept) -> u64 {
+    async fn send(&self, batch: Batch, swept: &mut Swept) -> Published {
         if batch.is_empty() {
-            return 0;
+            return Published::default();
         }
-        let published = self.stream.publish(batch).await;
+        let begun = Instant::now();
+        let failed = Published { failed: u64::try_from(batch.len()).unwrap_or(u64::MAX), ..Published::default() };
+        let published = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => failed,
+            published = self.stream.publish(batch) => published,
+        };
+        if published.delivered + published.refused == 0 {
+            swept.in_vain += begun.elapsed();
+        }
         swept.republished += published.delivered;
         swept.unpublished += published.failed;
         self.counters.republished.inc_by(published.delivered);
         self.counters.refused.inc_by(published.refused);
-        if let Some(fault) = published.fault {
+        if let Some(fault) = &published.fault {
             tracing::warn!(
                 failed = published.failed,
                 refused = published.refused,
@@ -107,22 +140,23 @@ impl Sweep {
                 "not everything was sent again"
             );
         }
-        published.delivered
+        published
     }
 
-    /// Sends the whole log and ledger of a task with a version above every one that the store has of it.
+    /// Sends the whole log and ledger of a task with a version above every one that the store has of it. Answers whether
+    /// all of it was taken, or refused by the store itself.
     pub(super) async fn write_anew(
         &self,
         task: &SweptTask,
         highest_version: u64,
         swept: &mut Swept,
-    ) -> Result<(), SweepError> {
+    ) -> Result<bool, SweepError> {
         let version = highest_version.saturating_add(1);
         let mut first = 1;
         while first <= task.last_seq {
             let last = (first + CHUNK - 1).min(task.last_seq);
             let Some(LogPart { task: row, events, reports }) = self.store.log_of(task.key(), first, last).await? else {
-                return Ok(());
+                return Ok(true);
             };
             let pinned = row.pinned();
             let mut batch = Batch::default();
@@ -132,10 +166,14 @@ impl Sweep {
                     .usage
                     .extend(reports.iter().map(|(account, row)| UsageRow::new(pinned, *account, row, version, None)));
             }
-            self.send(batch, swept).await;
+            let published = self.send(batch, swept).await;
+            if published.failed > published.refused || self.is_enough(swept) {
+                return Ok(false);
+            }
             first = last + 1;
         }
-        Ok(self.store.mark_republished(task, self.clock.now()).await?)
+        self.store.mark_republished(task, self.clock.now()).await?;
+        Ok(true)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Writers that note what was acknowledged to them.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
