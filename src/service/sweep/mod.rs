@@ -6,8 +6,10 @@ mod verify;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::verify::Verdict;
@@ -46,6 +48,9 @@ pub enum SweepError {
     /// The log store.
     #[error(transparent)]
     Log(#[from] LogStoreError),
+    /// The stream took nothing.
+    #[error("the stream took nothing: {0}")]
+    Stream(String),
     /// Another process took the lease in the middle of the round.
     #[error("the lease was lost: this round took longer than it was held for")]
     LeaseLost,
@@ -100,14 +105,17 @@ impl Sweep {
         if !self.store.hold_worker_lease(LEASE, self.holder, LEASE_TTL).await? {
             return Ok(Swept { elsewhere: true, ..Swept::default() });
         }
-        let result = self.both_lists().await;
+        let (done, taken) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let keeper = tokio::spawn(keep_lease(self.store.clone(), self.holder, done.clone(), Arc::clone(&taken)));
+        let result = self.both_lists(&taken).await;
+        done.cancel();
+        // The keeper only ends early by a panic, and then the lease ends by itself.
+        let _ = keeper.await;
         match &result {
             Ok(_) => self.counters.rounds.inc(),
             Err(_) => self.counters.failed_rounds.inc(),
         };
-        if !matches!(result, Err(SweepError::LeaseLost | SweepError::Store(_))) {
-            self.store.release_worker_lease(LEASE, self.holder).await?;
-        }
+        self.store.release_worker_lease(LEASE, self.holder).await?;
         result
     }
 
@@ -117,7 +125,7 @@ impl Sweep {
     }
 
     /// What moved, then what waits to be archived: never every task.
-    async fn both_lists(&self) -> Result<Swept, SweepError> {
+    async fn both_lists(&self, taken: &AtomicBool) -> Result<Swept, SweepError> {
         let mut swept = Swept::default();
         // A task that is on both lists is judged once a round.
         let mut contradicted = HashSet::new();
@@ -127,7 +135,7 @@ impl Sweep {
             let Some(last) = tasks.last() else { break };
             after = Some(last.key());
             self.look(&tasks, &mut swept, &mut contradicted).await?;
-            self.hold().await?;
+            check_lease(taken)?;
         }
         let closed_before = self.closed_before();
         let mut after = None;
@@ -137,18 +145,13 @@ impl Sweep {
             after = last.closed_at.map(|at| (at, last.organization, last.task));
             tasks.retain(|task| !contradicted.contains(&task.key()));
             self.look(&tasks, &mut swept, &mut contradicted).await?;
-            self.hold().await?;
+            check_lease(taken)?;
         }
         Ok(swept)
     }
 
     fn closed_before(&self) -> Timestamp {
         self.clock.now().minus(self.settings.grace)
-    }
-
-    async fn hold(&self) -> Result<(), SweepError> {
-        let held = self.store.hold_worker_lease(LEASE, self.holder, LEASE_TTL).await?;
-        if held { Ok(()) } else { Err(SweepError::LeaseLost) }
     }
 
     /// Compares tasks with the store and does what follows for each.
@@ -256,4 +259,25 @@ impl Sweep {
         }
         Ok(())
     }
+}
+
+/// Renews the lease until `done`. When another process has taken it, `taken` says so; a round looks there between any two
+/// batches.
+async fn keep_lease(store: Store, holder: Uuid, done: CancellationToken, taken: Arc<AtomicBool>) {
+    loop {
+        tokio::select! {
+            () = done.cancelled() => return,
+            () = tokio::time::sleep(LEASE_TTL / 3) => {}
+        }
+        match store.hold_worker_lease(LEASE, holder, LEASE_TTL).await {
+            Ok(true) => {}
+            Ok(false) => taken.store(true, Ordering::Release),
+            // Postgres may be back before the lease is over.
+            Err(error) => tracing::warn!(%error, "the lease of the sweep could not be renewed"),
+        }
+    }
+}
+
+fn check_lease(taken: &AtomicBool) -> Result<(), SweepError> {
+    if taken.load(Ordering::Acquire) { Err(SweepError::LeaseLost) } else { Ok(()) }
 }

@@ -47,24 +47,31 @@ impl Sweep {
         Ok(mended)
     }
 
-    /// How old an entry of `task` must be to count as lost, or `None` while what was sent last may still arrive.
+    /// How old an entry of `task` must be to count as lost, or `None` while none is, or what was sent last may still
+    /// arrive. Asks nobody, so that a store that is behind is not asked about every task in every round.
     pub(super) fn lost_before(&self, task: &SweptTask) -> Option<Timestamp> {
         let now = self.clock.now();
         let doublings = task.republications.clamp(0, PATIENCE_DOUBLINGS_MAX);
         let patience = self.settings.patience * 2_u32.pow(doublings.unsigned_abs());
         let waited = task.republished_at.is_none_or(|at| at <= now.minus(patience));
-        waited.then(|| now.minus(self.settings.patience))
+        let lost_before = now.minus(self.settings.patience);
+        // Where the log is known to be whole up to an entry, nothing older than the next one can be lost.
+        let old = task.unverified_since.is_none_or(|since| since <= lost_before);
+        (waited && old).then_some(lost_before)
     }
 
     /// Sends the task's rows that the store lacks and that are old enough to be lost. Answers how many were taken, and
     /// whether any is lacking at all.
     async fn send_missing(&self, task: &SweptTask, swept: &mut Swept) -> Result<(u64, bool), SweepError> {
+        let Some(lost_before) = self.lost_before(task) else { return Ok((0, true)) };
         let (organization, id) = task.key();
         let stored: HashSet<i64> = self.log.seqs(organization, id).await?.into_iter().collect();
         let missing: Vec<i64> = (1..=task.last_seq).filter(|seq| !stored.contains(seq)).collect();
         let reports: HashSet<_> = self.log.report_ids(organization, id).await?.into_iter().collect();
         let lacking = !missing.is_empty() || (reports.len() as u64) < task.reports.unsigned_abs();
-        let Some(lost_before) = self.lost_before(task).filter(|_| lacking) else { return Ok((0, lacking)) };
+        if !lacking {
+            return Ok((0, false));
+        }
         let (mut sent, mut tried, mut ledger_done) = (0, 0, false);
         // At least one look, for the ledger, when no event is missing.
         let ranges = ranges(&missing);
@@ -82,7 +89,7 @@ impl Sweep {
                 ledger_done = true;
             }
             tried += batch.len();
-            sent += self.send(batch, swept).await;
+            sent += self.send(batch, swept).await?;
         }
         if tried > 0 {
             self.store.mark_republished(task, self.clock.now()).await?;
@@ -90,24 +97,24 @@ impl Sweep {
         Ok((sent, lacking))
     }
 
-    async fn send(&self, batch: Batch, swept: &mut Swept) -> u64 {
+    /// Sends rows; answers how many were taken. A stream that takes nothing at all ends the round: each try would wait
+    /// for it anew.
+    async fn send(&self, batch: Batch, swept: &mut Swept) -> Result<u64, SweepError> {
         if batch.is_empty() {
-            return 0;
+            return Ok(0);
         }
         let published = self.stream.publish(batch).await;
         swept.republished += published.delivered;
         swept.unpublished += published.failed;
         self.counters.republished.inc_by(published.delivered);
         self.counters.refused.inc_by(published.refused);
-        if let Some(fault) = published.fault {
-            tracing::warn!(
-                failed = published.failed,
-                refused = published.refused,
-                fault,
-                "not everything was sent again"
-            );
+        let (failed, refused) = (published.failed, published.refused);
+        match published.fault {
+            Some(fault) if published.delivered + refused == 0 => return Err(SweepError::Stream(fault)),
+            Some(fault) => tracing::warn!(failed, refused, fault, "not everything was sent again"),
+            None => {}
         }
-        published.delivered
+        Ok(published.delivered)
     }
 
     /// Sends the whole log and ledger of a task with a version above every one that the store has of it.
@@ -132,7 +139,7 @@ impl Sweep {
                     .usage
                     .extend(reports.iter().map(|(account, row)| UsageRow::new(pinned, *account, row, version, None)));
             }
-            self.send(batch, swept).await;
+            self.send(batch, swept).await?;
             first = last + 1;
         }
         Ok(self.store.mark_republished(task, self.clock.now()).await?)
