@@ -202,6 +202,7 @@ part! {
 }
 
 names! {
+    as written
     /// What a process does.
     Role, RoleError: "role" {
         /// Answers the API.

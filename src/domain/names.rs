@@ -1,10 +1,23 @@
 //! Closed sets of names.
 
-/// Makes a closed set of names: an enum, its text and its parser.
+/// Makes a closed set of names: an enum, its text and its parser. With `as written` first it is told by its text also
+/// where programmers look.
 macro_rules! names {
-    ($(#[$doc:meta])* $name:ident, $error:ident: $what:literal { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    (as written $(#[$doc:meta])* $name:ident, $($rest:tt)+) => {
+        $crate::domain::names::names! { @ $(#[$doc])* $name, $($rest)+ }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{:?}", self.as_str())
+            }
+        }
+    };
+    ($(#[$doc:meta])* $name:ident, $($rest:tt)+) => {
+        $crate::domain::names::names! { @ $(#[$doc])* #[derive(Debug)] $name, $($rest)+ }
+    };
+    (@ $(#[$doc:meta])* $name:ident, $error:ident: $what:literal { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name { $($(#[$vdoc])* $variant),+ }
 
         impl $name {
