@@ -80,7 +80,8 @@ async fn what_needs_the_store_is_unavailable_and_nothing_else_notices() {
     // What was not handed over is counted, and left to the sweep, which touches nothing meanwhile.
     let count = async || {
         let text = probes.get("//metrics").await.text;
-        let line = text.lines().find(|line| line.starts_with("mandate_log_unpublished_rows_total ")).unwrap().to_owned();
+        let line =
+            text.lines().find(|line| line.starts_with("mandate_log_unpublished_rows_total ")).unwrap().to_owned();
         line.rsplit(' ').next().unwrap().parse::<i64>().unwrap()
     };
     eventually("what was not handed over is counted", async || count().await > 0).await;

@@ -12,6 +12,7 @@ mod away;
 mod combination;
 mod command_line;
 mod contradictions;
+mod costs;
 mod duplicates;
 mod operations;
 mod proof;

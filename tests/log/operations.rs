@@ -53,7 +53,8 @@ async fn it_tells_what_was_decided_and_how_tasks_ended(place: Place) {
     let (agent, abe, ada) = (world.agent().await, world.person("abe"), world.person("ada"));
     let first = world.task_with(json!({"project_id": world.seed.project_id})).await;
     let question = agent.ask(&first, &["yes", "no"]).await;
-    let answer = json!({"status": "answered", "choice": "yes", "answer": "Grüße é \u{1f980} 1E400", "constraints": "few"});
+    let answer =
+        json!({"status": "answered", "choice": "yes", "answer": "Grüße é \u{1f980} 1E400", "constraints": "few"});
     resolve(&abe, &first, &question, answer).await;
     let approve = approval(&agent, &first).await;
     resolve(&abe, &first, &approve, json!({"status": "approved", "artifact_digests": [DIGEST]})).await;
@@ -94,16 +95,19 @@ async fn it_tells_what_was_decided_and_how_tasks_ended(place: Place) {
     landed(&world, 8).await;
     let all = operations(&world, "").await;
     let short: Vec<String> = all.iter().map(told).collect();
-    assert_eq!(short, [
-        format!("{timed} outcome exceeded_ceiling"),
-        format!("{expiring} outcome request_expired"),
-        format!("{started} outcome suppressed_duplicate"),
-        format!("{cancelled} outcome cancelled_by_human"),
-        format!("{first} outcome done_acted"),
-        format!("{first} resolution rejected"),
-        format!("{first} resolution approved"),
-        format!("{first} resolution answered"),
-    ]);
+    assert_eq!(
+        short,
+        [
+            format!("{timed} outcome exceeded_ceiling"),
+            format!("{expiring} outcome request_expired"),
+            format!("{started} outcome suppressed_duplicate"),
+            format!("{cancelled} outcome cancelled_by_human"),
+            format!("{first} outcome done_acted"),
+            format!("{first} resolution rejected"),
+            format!("{first} resolution approved"),
+            format!("{first} resolution answered"),
+        ]
+    );
     let row = ada.get(&format!("/agent-tasks/{first}")).await.expect(200).clone();
     for (entry, project) in [(&all[7], json!(world.seed.project_id)), (&all[3], Value::Null)] {
         let id = if project.is_null() { &all[3]["task_id"] } else { &row["id"] };
@@ -158,8 +162,7 @@ async fn pages_over_one_instant_lose_and_repeat_nothing_while_more_arrive() {
     cancel(&world, 13).await;
     landed(&world, 13).await;
     let whole = operations(&world, "limit=100").await;
-    let instants: HashSet<&str> =
-        whole.iter().map(|entry| entry["event"]["recorded_at"].as_str().unwrap()).collect();
+    let instants: HashSet<&str> = whole.iter().map(|entry| entry["event"]["recorded_at"].as_str().unwrap()).collect();
     assert_eq!(instants.len(), 1);
     for limit in [1, 5, 13] {
         let pages = world.person("vera").pages(&format!("/operations-log?limit={limit}")).await;

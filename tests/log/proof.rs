@@ -48,7 +48,8 @@ async fn a_proof_is_what_the_published_keys_have_signed() {
         assert!(before.to_string() <= issued && issued <= world.now().to_string());
         if round == 0 {
             let nothing = json!(["postgres", 0, null, null]);
-            let found = json!([proof["location"], proof["verified_seq"], proof["verified_at"], proof["log_archived_at"]]);
+            let found =
+                json!([proof["location"], proof["verified_seq"], proof["verified_at"], proof["log_archived_at"]]);
             assert_eq!(found, nothing);
         } else {
             assert_eq!((&proof["location"], &proof["verified_seq"]), (&json!("log_store"), &row["last_seq"]));

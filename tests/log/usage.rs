@@ -112,28 +112,29 @@ async fn sums_are_exact_however_they_are_grouped_and_wherever_the_log_is(place: 
     let by = async |key: &str, names: &[&str]| {
         shown_all(&usage(&world, &format!("{ALWAYS}&group_by={key}")).await, &[names, COUNTS].concat())
     };
-    assert_eq!(by("", &["day", "agent_id", "model_id", "project_id"]).await, [
-        r#"null null null null 5014 1747 257955 0 "0.184959375" 4 3 0 0"#
-    ]);
-    assert_eq!(by("day", &["day"]).await, [
-        r#""2031-03-30" 5013 1744 257955 0 "0.184919375" 4 0 1 1"#,
-        r#""2031-03-31" 1 3 0 0 "0.00004" 0 3 -1 -1"#,
-    ]);
+    assert_eq!(
+        by("", &["day", "agent_id", "model_id", "project_id"]).await,
+        [r#"null null null null 5014 1747 257955 0 "0.184959375" 4 3 0 0"#]
+    );
+    assert_eq!(
+        by("day", &["day"]).await,
+        [r#""2031-03-30" 5013 1744 257955 0 "0.184919375" 4 0 1 1"#, r#""2031-03-31" 1 3 0 0 "0.00004" 0 3 -1 -1"#,]
+    );
     let mut agents = by("agent", &["agent_slug"]).await;
     agents.sort();
-    assert_eq!(agents, [
-        r#""reviewer" 5014 1744 257955 0 "0.184929375" 3 2 0 0"#,
-        r#""writer" 0 3 0 0 "0.00003" 1 1 0 0"#,
-    ]);
+    assert_eq!(
+        agents,
+        [r#""reviewer" 5014 1744 257955 0 "0.184929375" 3 2 0 0"#, r#""writer" 0 3 0 0 "0.00003" 1 1 0 0"#,]
+    );
     let mut models = by("model", &["model_id"]).await;
     models.sort();
     assert_eq!(models.len(), 2, "{models:?}");
     let mut projects = by("project", &["project_slug"]).await;
     projects.sort();
-    assert_eq!(projects, [
-        r#""app" 5013 1744 257955 0 "0.184928125" 2 2 0 0"#,
-        r#"null 1 3 0 0 "0.00003125" 2 1 0 0"#,
-    ]);
+    assert_eq!(
+        projects,
+        [r#""app" 5013 1744 257955 0 "0.184928125" 2 2 0 0"#, r#"null 1 3 0 0 "0.00003125" 2 1 0 0"#,]
+    );
 
     // Once each, also where the log is archived.
     archived(&world, &in_project).await;
