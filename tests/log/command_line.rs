@@ -163,7 +163,8 @@ async fn a_log_is_verified_from_standard_input() {
     assert!(status == Some(1) && said.contains("line 2"), "{said}");
     assert_eq!(verify(String::new(), &[]).await.0, Some(1));
     // Entries of the events route do not name the task: it is given.
-    let plain: String = lines.lines().map(|line| format!("{{{}\n", line.split_once(',').unwrap().1)).collect();
+    let entries = lines.lines().map(|line| format!("{{{}", line.split_once(',').unwrap().1));
+    let plain = entries.collect::<Vec<_>>().join("\n");
     let (status, said) = verify(plain.clone(), &["--task", proof["task_id"].as_str().unwrap()]).await;
     assert_eq!(status, Some(0), "{said}");
     assert_eq!(verify(plain, &[]).await.0, Some(1));

@@ -10,7 +10,10 @@ use crate::combination::{Combination, Place, archived};
 use crate::over_every_combination;
 use crate::support::{Client, Seed, World, eventually};
 
-over_every_combination!(it_tells_what_was_decided_and_how_tasks_ended);
+over_every_combination!(
+    it_tells_what_was_decided_and_how_tasks_ended,
+    pages_over_one_instant_lose_and_repeat_nothing_while_more_arrive,
+);
 
 const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
@@ -155,9 +158,8 @@ async fn cancel(world: &World, tasks: usize) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn pages_over_one_instant_lose_and_repeat_nothing_while_more_arrive() {
-    let world = embedded().await;
+async fn pages_over_one_instant_lose_and_repeat_nothing_while_more_arrive(place: Place) {
+    let world = place.world().await;
     world.freeze_clock();
     cancel(&world, 13).await;
     landed(&world, 13).await;

@@ -7,7 +7,10 @@ use crate::combination::{Combination, Place, archived};
 use crate::over_every_combination;
 use crate::support::{AgentSeed, Client, Seed, World, eventually};
 
-over_every_combination!(sums_are_exact_however_they_are_grouped_and_wherever_the_log_is);
+over_every_combination!(
+    sums_are_exact_however_they_are_grouped_and_wherever_the_log_is,
+    times_that_no_report_can_have_are_answered_too,
+);
 
 const ALWAYS: &str = "start=1970-01-01&end=2100-01-01";
 
@@ -128,7 +131,8 @@ async fn sums_are_exact_however_they_are_grouped_and_wherever_the_log_is(place: 
     );
     let mut models = by("model", &["model_id"]).await;
     models.sort();
-    assert_eq!(models.len(), 2, "{models:?}");
+    // By the names under which harnesses reported them last.
+    assert_eq!(models, [r#""gpt-17" 7 0 0 0 null 1 0 0 1"#, r#""sonnet" 5007 1747 257955 0 "0.184959375" 3 3 0 -1"#]);
     let mut projects = by("project", &["project_slug"]).await;
     projects.sort();
     assert_eq!(
@@ -142,6 +146,34 @@ async fn sums_are_exact_however_they_are_grouped_and_wherever_the_log_is(place: 
         assert_eq!(usage(&world, &format!("{ALWAYS}&group_by={by}")).await["groups"], before, "{by}");
     }
     world.prove().await;
+}
+
+async fn times_that_no_report_can_have_are_answered_too(place: Place) {
+    let world = place.world().await;
+    let (agent, task) = (world.agent().await, world.task().await);
+    report(&agent, &task, "u1", "sonnet", json!({"tokens_in": 1})).await;
+    agent.finish(&task).await.expect(200);
+    counted(&world, 1).await;
+    let vera = world.person("vera");
+    for (period, found) in [
+        ("start=0001-01-01&end=9999-12-31", 1),
+        ("start=0001-01-01&end=0001-01-02", 0),
+        ("start=1899-12-31&end=2300-01-01", 1),
+        ("start=1969-12-31T23:59:59.999999Z&end=2262-04-12", 1),
+        ("start=2262-04-12&end=9999-12-31T23:59:59.999999Z", 0),
+    ] {
+        for group_by in ["", "day,agent,model,project"] {
+            let reply = vera.get(&format!("/agent-usage?{period}&group_by={group_by}")).await;
+            // A time that is none for the service is refused as such, never by the store.
+            if reply.status != 422 {
+                assert_eq!(reply.expect(200)["total"]["reports"], found, "{period}");
+            }
+        }
+        let reply = vera.get(&format!("/operations-log?{period}")).await;
+        if reply.status != 422 {
+            assert_eq!(reply.expect(200).as_array().unwrap().len(), found, "{period}");
+        }
+    }
 }
 
 async fn embedded() -> World {
@@ -343,4 +375,32 @@ async fn it_shows_one_organization_and_only_to_its_members() {
         foreign.in_organization("acme").get(path).await.refused(403, "organization_forbidden");
         world.anyone().get(path).await.refused(401, "unauthenticated");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_groups_than_one_answer_takes_are_refused() {
+    let place = Place::new(Combination::DirectPostgres);
+    let world = place.world().await;
+    let (agent, task) = (world.agent().await, world.task().await);
+    report(&agent, &task, "u1", "m1", json!({"tokens_in": 1})).await;
+    counted(&world, 1).await;
+    let columns = "SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute
+        WHERE attrelid = 'agent_log.agent_usage'::regclass AND attnum > 0 AND NOT attisdropped";
+    let columns = place.in_store(&world, columns).await;
+    let values = columns.replace("report_id", "gen_random_uuid()").replace("model_id", "'m' || n");
+    let more = async |from: i64, to: i64| {
+        let insert = format!(
+            "INSERT INTO {{usage}} ({columns}) SELECT {values} FROM {{usage}}, generate_series({from}, {to}) AS n
+             WHERE model_id = 'm1'"
+        );
+        place.in_store(&world, &insert).await;
+    };
+    more(2, 10_000).await;
+    let all = usage(&world, &format!("{ALWAYS}&group_by=model")).await;
+    assert_eq!(all["groups"].as_array().unwrap().len(), 10_000);
+    assert_eq!(all["total"]["reports"], 10_000);
+    more(10_001, 10_001).await;
+    let vera = world.person("vera");
+    vera.get(&format!("/agent-usage?{ALWAYS}&group_by=model")).await.invalid_at(&["group_by"]);
+    assert_eq!(usage(&world, &format!("{ALWAYS}&group_by=day")).await["total"]["reports"], 10_001);
 }
