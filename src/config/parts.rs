@@ -202,7 +202,6 @@ part! {
 }
 
 names! {
-    as written
     /// What a process does.
     Role, RoleError: "role" {
         /// Answers the API.

@@ -1,23 +1,10 @@
 //! Closed sets of names.
 
-/// Makes a closed set of names: an enum, its text and its parser. With `as written` first it is told by its text also
-/// where programmers look.
+/// Makes a closed set of names: an enum, its text and its parser.
 macro_rules! names {
-    (as written $(#[$doc:meta])* $name:ident, $($rest:tt)+) => {
-        $crate::domain::names::names! { @ $(#[$doc])* $name, $($rest)+ }
-
-        impl std::fmt::Debug for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "{:?}", self.as_str())
-            }
-        }
-    };
-    ($(#[$doc:meta])* $name:ident, $($rest:tt)+) => {
-        $crate::domain::names::names! { @ $(#[$doc])* #[derive(Debug)] $name, $($rest)+ }
-    };
-    (@ $(#[$doc:meta])* $name:ident, $error:ident: $what:literal { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident, $error:ident: $what:literal { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name { $($(#[$vdoc])* $variant),+ }
 
         impl $name {
