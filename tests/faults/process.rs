@@ -1,5 +1,7 @@
 //! A real `mandate serve`.
 
+#![allow(dead_code, reason = "several test programs share it, and not each uses all of it")]
+
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
