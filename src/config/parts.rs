@@ -203,7 +203,7 @@ part! {
 
 /// What a process does.
 #[derive(Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String")]
 pub enum Role {
     /// Answers the API.
     Api,
@@ -241,6 +241,15 @@ impl FromStr for Role {
         found
             .map(|(role, _)| *role)
             .ok_or_else(|| format!("not one of {}", Self::NAMES.map(|(_, name)| name).join(", ")))
+    }
+}
+
+/// So that one that is none is told which there are, as on the command line.
+impl TryFrom<String> for Role {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
     }
 }
 
