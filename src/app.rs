@@ -265,7 +265,7 @@ impl Mandate {
         };
         // Nothing commits any more once it is cancelled.
         let quiet = CancellationToken::new();
-        let (app, server, served) = (self.app.clone(), shutdown.clone(), quiet.clone());
+        let (app, server, all_committed) = (self.app.clone(), shutdown.clone(), quiet.clone());
         let whole = does(&self.settings, Role::Api);
         shutdown.tasks().spawn(async move {
             let router = if whole { router(app.clone()) } else { probes(app.clone()) };
@@ -275,7 +275,7 @@ impl Mandate {
                 () = server.hard().cancelled() => {}
                 () = app.drained() => {}
             }
-            served.cancel();
+            all_committed.cancel();
         });
         if let Some(inbox) = self.inbox {
             let counters = self.service.counters().log.clone();

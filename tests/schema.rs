@@ -8,6 +8,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 
+use mandate::config::Settings;
 use mandate::domain::event::{ActorKind, Channel};
 use mandate::domain::outcome::Outcome;
 use mandate::domain::principal::Role;
@@ -243,8 +244,6 @@ async fn hot_writes_touch_no_index() {
     for _ in 0..4 {
         working.push(world.working(&agent).await);
     }
-    let counts = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
-        WHERE schemaname = 'agent_runtime' AND relname = $1";
     for nth in 0..500 {
         let (short_id, session) = &working[nth % working.len()];
         let (reply, expected) = match nth % 3 {
@@ -258,12 +257,48 @@ async fn hot_writes_touch_no_index() {
         };
         reply.expect(expected);
     }
+    assert_hot(&world, &[("tasks", 330), ("sessions", 500)]).await;
+}
+
+/// Stops the server, and asserts that of at least so many updates of each table nearly all were HOT.
+async fn assert_hot(world: &World, tables: &[(&str, i64)]) {
+    let counts = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
+        WHERE schemaname = 'agent_runtime' AND relname = $1";
     // A backend hands in its counts when it ends at the latest.
     world.stop().await;
-    for (table, least) in [("tasks", 330), ("sessions", 500)] {
+    for (table, least) in tables {
         let counted = async || -> (i64, i64) { sqlx::query_as(counts).bind(table).fetch_one(&world.db).await.unwrap() };
-        support::eventually("the statistics arrive", async || counted().await.0 >= least).await;
+        support::eventually("the statistics arrive", async || counted().await.0 >= *least).await;
         let (all, hot) = counted().await;
         assert!(hot * 100 > all * 95, "{table}: only {hot} of {all} updates were HOT");
     }
+}
+
+#[tokio::test]
+async fn the_sweep_keeps_its_books_of_a_working_task_without_touching_an_index() {
+    // The patience and the quiet of an installation that changes nothing.
+    let world = World::with(|settings| settings.archive = Settings::default().archive).await;
+    let agent = world.agent().await;
+    let mut working = Vec::new();
+    for _ in 0..3 {
+        working.push(world.working(&agent).await);
+    }
+    let verified = "SELECT count(*) FROM agent_runtime.tasks WHERE verified_seq = last_seq AND dirty";
+    for nth in 0..400 {
+        let (task, session) = &working[nth % working.len()];
+        agent.say(task, session, "a turn").await.expect(201);
+        if nth % 3 == 0 {
+            let beat = format!("/agent-tasks/{task}/sessions/{session}/heartbeat");
+            agent.post_nothing(&beat).await.expect(200);
+        }
+        if nth % 20 == 19 {
+            // Whole in the log store, and on the list all the same.
+            support::eventually("the sweep finds them whole", async || {
+                world.sweep().await;
+                sqlx::query_scalar::<_, i64>(verified).fetch_one(&world.db).await.unwrap() == 3
+            })
+            .await;
+        }
+    }
+    assert_hot(&world, &[("tasks", 400 + 3 * 20)]).await;
 }

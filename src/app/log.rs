@@ -17,7 +17,7 @@ const DIRECT: &str = "direct:";
 /// How long ClickHouse may take for a query. Shorter than a request may, so that the caller is told.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long ClickHouse may take to write a batch to disk.
-const APPEND_TIMEOUT: Duration = Duration::from_secs(60);
+const APPEND_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The stream and the log store.
 #[derive(Clone)]

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
 
 use super::issuers::IssuerSettings;
 use super::part::{Faults, Secret, SecretUrl, part};
-use crate::domain::names::names;
 
 part! {
     /// The HTTP server.
@@ -61,7 +61,7 @@ part! {
     DatabaseSettings: "database" {
         /// URL of the PostgreSQL database, `postgres://user:password@host:5432/name`. Must be set to serve.
         url: SecretUrl = SecretUrl::default(),
-        /// The most connections that this process opens.
+        /// The most connections that this process opens; where the same database keeps the permanent log, up to 4 more.
         max_connections: u32 = 10; 1..=1_000,
         /// How long a request waits for a free connection, in seconds, before it is 503.
         acquire_timeout_seconds: u64 = 5; 1..=120,
@@ -204,19 +204,63 @@ part! {
     }
 }
 
-names! {
-    /// What a process does.
-    Role, RoleError: "role" {
-        /// Answers the API.
-        Api = "api",
-        /// Hands over what this process commits.
-        Publisher = "publisher",
-        /// Carries what comes by the stream into the log store.
-        Sink = "sink",
-        /// Verifies the log store, repairs and archives.
-        Sweep = "sweep",
-        /// Closes what time closes.
-        Expiry = "expiry",
+/// What a process does.
+#[derive(Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub enum Role {
+    /// Answers the API.
+    Api,
+    /// Hands over what this process commits.
+    Publisher,
+    /// Carries what comes by the stream into the log store.
+    Sink,
+    /// Verifies the log store, repairs and archives.
+    Sweep,
+    /// Closes what time closes.
+    Expiry,
+}
+
+impl Role {
+    /// Every role with its name.
+    const NAMES: [(Self, &str); 5] = [
+        (Self::Api, "api"),
+        (Self::Publisher, "publisher"),
+        (Self::Sink, "sink"),
+        (Self::Sweep, "sweep"),
+        (Self::Expiry, "expiry"),
+    ];
+
+    /// All of them: what a process does unless it is told otherwise.
+    pub fn all() -> Vec<Self> {
+        Self::NAMES.map(|(role, _)| role).to_vec()
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(role, _)| *role)
+            .ok_or_else(|| format!("not one of {}", Self::NAMES.map(|(_, name)| name).join(", ")))
+    }
+}
+
+/// So that one that is none is told which there are, as on the command line.
+impl TryFrom<String> for Role {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+/// As it is written in the settings, because the reference table shows it so.
+impl fmt::Debug for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(role, _)| role == self).map_or("", |(_, name)| name);
+        write!(f, "{name:?}")
     }
 }
 
@@ -224,7 +268,7 @@ part! {
     /// The background workers of this process.
     WorkerSettings: "workers" {
         /// What this process does: `api`, `publisher` (hands over what this process commits), `sink`, `sweep`, `expiry`.
-        roles: Vec<Role> = Role::ALL.to_vec(),
+        roles: Vec<Role> = Role::all(),
         /// How often what time closes is looked for (expired requests, lost sessions, task timeouts), in milliseconds.
         expiry_interval_ms: u64 = 1_000; 10..=60_000,
         /// The most that one look closes.

@@ -12,7 +12,7 @@ use crate::domain::export::{ExportedEvent, Proving};
 use crate::domain::ids::TaskId;
 
 /// How long the demo waits for the log to be archived: the grace of `mandate dev` and a round of its sweep.
-const ARCHIVED_WITHIN: Duration = Duration::from_secs(60);
+const ARCHIVED_WITHIN: Duration = Duration::from_mins(1);
 /// How often it looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What the demo's tokens cost at the seeded model's prices: 12,000 × 10 + 900 × 30 + 5,000 × 1 per million.

@@ -35,16 +35,17 @@ pub async fn agent_usage(State(app): State<App>, auth: Authenticated, query: Que
     let mut parameters = query.parameters();
     let start = parameters.day_or_time("start").unwrap_or(now.month_start());
     let end = parameters.day_or_time("end").unwrap_or(now);
+    // What cannot be read is no order of times.
+    if parameters.is_sound() && end < start {
+        parameters.fault("end", "must not be before start");
+    }
     let mut group_by: Vec<UsageKey> = Vec::new();
     for key in parameters.all("group_by").into_iter().flat_map(|keys| keys.split(',')) {
         match key.parse() {
             Ok(key) if group_by.contains(&key) => {}
             Ok(key) => group_by.push(key),
-            Err(fault) => parameters.fault("group_by", format!("{key} is {fault}")),
+            Err(fault) => parameters.fault("group_by", format!("{key:?} is {fault}")),
         }
-    }
-    if end < start {
-        parameters.fault("end", "must not be before start");
     }
     let group_by = parameters.finish(group_by)?;
     let names = group_by.iter().map(ToString::to_string).collect();

@@ -91,6 +91,11 @@ impl<'q> Parameters<'q> {
         self.faults.push(Fault::query(name, detail));
     }
 
+    /// Whether no fault was found so far.
+    pub fn is_sound(&self) -> bool {
+        self.faults.is_empty()
+    }
+
     /// A parameter that is parsed.
     pub fn parsed<T>(&mut self, name: &'static str) -> Option<T>
     where

@@ -142,7 +142,12 @@ impl Store {
         let (events, left_behind) = match archive.filter(|_| row.log_archived_at().is_some()) {
             Some(archive) => match archive.log(row.pinned().organization_id, row.id()).await {
                 Ok(archived) => (archived, events.len()),
-                Err(fault) => return audit.unreadable(&row, &fault),
+                Err(fault) => {
+                    // What cannot be read is not proven.
+                    let fault = format!("its log is archived and cannot be read: {fault}");
+                    audit.findings.push(Finding { place: place(&row), fault });
+                    return Ok(());
+                }
             },
             None => (events, 0),
         };
@@ -171,15 +176,6 @@ impl Store {
     ) -> Result<Vec<PgRow>, StoreError> {
         let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(organization).bind(id);
         Ok(query.persistent(self.named()).fetch_all(db).await?)
-    }
-}
-
-impl Audit {
-    /// An archived log that cannot be read is a finding: what cannot be read is not proven.
-    fn unreadable(&mut self, task: &Task, fault: &str) -> Result<(), StoreError> {
-        let fault = format!("its log is archived and cannot be read: {fault}");
-        self.findings.push(Finding { place: place(task), fault });
-        Ok(())
     }
 }
 

@@ -38,6 +38,8 @@ pub struct SweptTask {
     pub awaits_children: bool,
     /// Up to where its log was found whole in the log store.
     pub verified_seq: i64,
+    /// When the first entry after that was recorded.
+    pub unverified_since: Option<Timestamp>,
     /// When missing rows were last sent again.
     pub republished_at: Option<Timestamp>,
     /// How often since it was last found whole.
@@ -78,6 +80,8 @@ const BACKLOG_TASKS_MAX: i64 = 10_000;
 
 const COLUMNS: &str = "t.organization_id, t.id, t.last_seq, t.log_digest, t.closed_at, t.verified_seq, \
     t.republished_at, t.republications, t.verify_failures, \
+    (SELECT e.recorded_at FROM agent_runtime.events e WHERE e.organization_id = t.organization_id \
+     AND e.task_id = t.id AND e.seq = t.verified_seq + 1) AS unverified_since, \
     (SELECT count(*) FROM agent_runtime.budget_ledger l \
      WHERE l.organization_id = t.organization_id AND l.task_id = t.id) AS reports, \
     EXISTS (SELECT FROM agent_runtime.tasks c WHERE c.organization_id = t.organization_id \
@@ -94,6 +98,7 @@ fn swept(row: &PgRow) -> Result<SweptTask, StoreError> {
         closed_at: r.at_opt("closed_at")?,
         awaits_children: r.get("awaits_children")?,
         verified_seq: r.get("verified_seq")?,
+        unverified_since: r.at_opt("unverified_since")?,
         republished_at: r.at_opt("republished_at")?,
         republications: r.get("republications")?,
         verify_failures: r.get("verify_failures")?,

@@ -82,7 +82,7 @@ impl Place {
         if self.is_kafka() {
             settings.log.stream_url = SecretUrl::new(format!("kafka://{}", kafka()));
             settings.log.topic_prefix = format!("{}.", self.name);
-            settings.log.sink_group = self.name.clone();
+            settings.log.sink_group.clone_from(&self.name);
             settings.log.topic_partitions = 2;
             // What was sent again takes a moment to land.
             settings.archive.patience_seconds = 1;

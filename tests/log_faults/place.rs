@@ -70,7 +70,7 @@ impl Place {
             settings.log.store_url = Some(SecretUrl::new(format!("clickhouse://{server}/{}", self.name)));
             settings.log.batch_linger_ms = 50;
             settings.log.publish_timeout_seconds = 2;
-            settings.workers.roles = Role::ALL.to_vec();
+            settings.workers.roles = Role::all();
             settings.archive.sweep_interval_seconds = 1;
             settings.archive.lease_seconds = 1;
             settings.archive.patience_seconds = 2;

@@ -1,6 +1,6 @@
 //! A real `mandate serve`.
 
-#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(dead_code, reason = "several test programs share it, and not each uses all of it")]
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -5,6 +5,7 @@ mod repair;
 mod verify;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::store::{Store, StoreError, SweptTask, VERIFY_FAILURES_MAX};
 
 /// The name of the lease under which one process sweeps.
 const LEASE: &str = "sweep";
-/// How often in its time the lease is renewed while a round goes on.
+/// How often in its time the lease is renewed.
 const LEASE_RENEWALS: u32 = 3;
 /// After so many times that rows were sent again in vain, the patience grows no more: 2⁶ times as long as at first.
 const PATIENCE_DOUBLINGS_MAX: i32 = 6;
@@ -49,8 +50,8 @@ pub enum SweepError {
     /// The log store.
     #[error(transparent)]
     Log(#[from] LogStoreError),
-    /// Another process took the lease in the middle of the round, which could not renew it in time.
-    #[error("the lease was lost: another process sweeps now")]
+    /// Another process took the lease in the middle of the round.
+    #[error("the lease was lost: this round took longer than it was held for")]
     LeaseLost,
 }
 
@@ -123,17 +124,16 @@ impl Sweep {
 
     /// One round, unless another process is at it. Idempotent; any error leaves what it concerns untouched.
     pub async fn round(&self) -> Result<Swept, SweepError> {
-        if !self.store.hold_worker_lease(LEASE, self.holder, self.settings.lease).await? {
+        let ttl = self.settings.lease;
+        if !self.store.hold_worker_lease(LEASE, self.holder, ttl).await? {
             return Ok(Swept { elsewhere: true, ..Swept::default() });
         }
-        // Beside the work, which may take longer than any lease.
-        let over = CancellationToken::new();
-        let work = async {
-            let result = self.both_lists().await;
-            over.cancel();
-            result
-        };
-        let (result, ()) = tokio::join!(work, self.renew_lease(&over));
+        let (done, taken) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let keeper = tokio::spawn(keep_lease(self.store.clone(), self.holder, ttl, done.clone(), Arc::clone(&taken)));
+        let result = self.both_lists(&taken).await;
+        done.cancel();
+        // The keeper only ends early by a panic, and then the lease ends by itself.
+        let _ = keeper.await;
         if matches!(result, Err(SweepError::Log(_))) {
             self.log_answers(false);
         }
@@ -141,9 +141,7 @@ impl Sweep {
             Ok(_) => self.counters.rounds.inc(),
             Err(_) => self.counters.failed_rounds.inc(),
         };
-        if !matches!(result, Err(SweepError::LeaseLost | SweepError::Store(_))) {
-            self.store.release_worker_lease(LEASE, self.holder).await?;
-        }
+        self.store.release_worker_lease(LEASE, self.holder).await?;
         result
     }
 
@@ -153,7 +151,7 @@ impl Sweep {
     }
 
     /// What moved, then what waits to be archived: never every task.
-    async fn both_lists(&self) -> Result<Swept, SweepError> {
+    async fn both_lists(&self, taken: &AtomicBool) -> Result<Swept, SweepError> {
         let mut swept = Swept::default();
         // A task that is on both lists is judged once a round.
         let mut contradicted = HashSet::new();
@@ -163,7 +161,7 @@ impl Sweep {
             let Some(last) = tasks.last().filter(|_| !self.stop.is_cancelled()) else { break };
             after = Some(last.key());
             self.look(&tasks, &mut swept, &mut contradicted).await?;
-            self.hold().await?;
+            check_lease(taken)?;
         }
         let closed_before = self.closed_before();
         let mut after = None;
@@ -173,29 +171,13 @@ impl Sweep {
             after = last.closed_at.map(|at| (at, last.organization, last.task));
             tasks.retain(|task| !contradicted.contains(&task.key()));
             self.look(&tasks, &mut swept, &mut contradicted).await?;
-            self.hold().await?;
+            check_lease(taken)?;
         }
         Ok(swept)
     }
 
     fn closed_before(&self) -> Timestamp {
         self.clock.now().minus(self.settings.grace)
-    }
-
-    async fn hold(&self) -> Result<(), SweepError> {
-        let held = self.store.hold_worker_lease(LEASE, self.holder, self.settings.lease).await?;
-        if held { Ok(()) } else { Err(SweepError::LeaseLost) }
-    }
-
-    /// Renews the lease until the round is `over`. Whether it is still held, the round itself asks. No statement is
-    /// broken off.
-    async fn renew_lease(&self, over: &CancellationToken) {
-        let every = self.settings.lease / LEASE_RENEWALS;
-        while tokio::time::timeout(every, over.cancelled()).await.is_err() {
-            if let Err(error) = self.store.hold_worker_lease(LEASE, self.holder, self.settings.lease).await {
-                tracing::debug!(%error, "the sweep's lease could not be renewed");
-            }
-        }
     }
 
     fn log_answers(&self, answers: bool) {
@@ -317,4 +299,25 @@ impl Sweep {
         }
         Ok(())
     }
+}
+
+/// Renews the lease until `done`. When another process has taken it, `taken` says so; a round looks there between any two
+/// batches.
+async fn keep_lease(store: Store, holder: Uuid, ttl: Duration, done: CancellationToken, taken: Arc<AtomicBool>) {
+    loop {
+        tokio::select! {
+            () = done.cancelled() => return,
+            () = tokio::time::sleep(ttl / LEASE_RENEWALS) => {}
+        }
+        match store.hold_worker_lease(LEASE, holder, ttl).await {
+            Ok(true) => {}
+            Ok(false) => taken.store(true, Ordering::Release),
+            // Postgres may be back before the lease is over.
+            Err(error) => tracing::warn!(%error, "the lease of the sweep could not be renewed"),
+        }
+    }
+}
+
+fn check_lease(taken: &AtomicBool) -> Result<(), SweepError> {
+    if taken.load(Ordering::Acquire) { Err(SweepError::LeaseLost) } else { Ok(()) }
 }

@@ -61,29 +61,36 @@ impl Sweep {
         self.stop.is_cancelled() || swept.in_vain >= IN_VAIN_MAX
     }
 
-    /// How old an entry of `task` must be to count as lost, or `None` while what was sent last may still arrive, or what
-    /// waited for a log store that was away.
+    /// How old an entry of `task` must be to count as lost, or `None` while none is, or what was sent last, or waited
+    /// for a log store that was away, may still arrive. Asks nobody, so that a store that is behind is not asked about every task in every round.
     pub(super) fn lost_before(&self, task: &SweptTask) -> Option<Timestamp> {
         let now = self.clock.now();
-        let answering = *self.answering.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(answering, Answering::Since(at) if !self.stream.lands() && at > now.minus(self.settings.patience)) {
-            return None;
-        }
         let doublings = task.republications.clamp(0, PATIENCE_DOUBLINGS_MAX);
         let patience = self.settings.patience * 2_u32.pow(doublings.unsigned_abs());
         let waited = task.republished_at.is_none_or(|at| at <= now.minus(patience));
-        waited.then(|| now.minus(self.settings.patience))
+        let lost_before = now.minus(self.settings.patience);
+        let answering = *self.answering.lock().unwrap_or_else(PoisonError::into_inner);
+        let caught_up = match answering {
+            Answering::Since(at) => self.stream.lands() || at <= lost_before,
+            Answering::Always | Answering::No => true,
+        };
+        // Where the log is known to be whole up to an entry, nothing older than the next one can be lost.
+        let old = task.unverified_since.is_none_or(|since| since <= lost_before);
+        (waited && caught_up && old).then_some(lost_before)
     }
 
     /// Sends the task's rows that the store lacks and that are old enough to be lost. Answers how many were taken, and
     /// whether any is lacking at all.
     async fn send_missing(&self, task: &SweptTask, swept: &mut Swept) -> Result<(u64, bool), SweepError> {
+        let Some(lost_before) = self.lost_before(task) else { return Ok((0, true)) };
         let (organization, id) = task.key();
         let stored: HashSet<i64> = self.log.seqs(organization, id).await?.into_iter().collect();
         let missing: Vec<i64> = (1..=task.last_seq).filter(|seq| !stored.contains(seq)).collect();
         let reports: HashSet<_> = self.log.report_ids(organization, id).await?.into_iter().collect();
         let lacking = !missing.is_empty() || (reports.len() as u64) < task.reports.unsigned_abs();
-        let Some(lost_before) = self.lost_before(task).filter(|_| lacking) else { return Ok((0, lacking)) };
+        if !lacking {
+            return Ok((0, false));
+        }
         let (mut sent, mut answered, mut ledger_done) = (0, false, false);
         // At least one look, for the ledger, when no event is missing.
         let ranges = ranges(&missing);
@@ -114,31 +121,28 @@ impl Sweep {
         Ok((sent, lacking))
     }
 
+    /// Sends rows. A stream that takes nothing costs the time that it is waited for.
     async fn send(&self, batch: Batch, swept: &mut Swept) -> Published {
         if batch.is_empty() {
             return Published::default();
         }
         let begun = Instant::now();
-        let failed = Published { failed: u64::try_from(batch.len()).unwrap_or(u64::MAX), ..Published::default() };
+        let stopped = Published { failed: u64::try_from(batch.len()).unwrap_or(u64::MAX), ..Published::default() };
         let published = tokio::select! {
             biased;
-            () = self.stop.cancelled() => failed,
+            () = self.stop.cancelled() => stopped,
             published = self.stream.publish(batch) => published,
         };
-        if published.delivered + published.refused == 0 {
+        let Published { delivered, failed, refused, .. } = published;
+        if delivered + refused == 0 {
             swept.in_vain += begun.elapsed();
         }
-        swept.republished += published.delivered;
-        swept.unpublished += published.failed;
-        self.counters.republished.inc_by(published.delivered);
-        self.counters.refused.inc_by(published.refused);
+        swept.republished += delivered;
+        swept.unpublished += failed;
+        self.counters.republished.inc_by(delivered);
+        self.counters.refused.inc_by(refused);
         if let Some(fault) = &published.fault {
-            tracing::warn!(
-                failed = published.failed,
-                refused = published.refused,
-                fault,
-                "not everything was sent again"
-            );
+            tracing::warn!(failed, refused, fault, "not everything was sent again");
         }
         published
     }

@@ -167,7 +167,16 @@ const FACTS_AFTER_CLOSE: &[&str] = &[
     "updated_at",
 ];
 /// The sweep's bookkeeping, and the version itself.
-const FREE: &[&str] = &["last_seq", "dirty", "verified_at", "verify_failures", "log_archived_at"];
+const FREE: &[&str] = &[
+    "last_seq",
+    "dirty",
+    "verified_seq",
+    "verified_at",
+    "verify_failures",
+    "republished_at",
+    "republications",
+    "log_archived_at",
+];
 
 #[tokio::test]
 async fn every_column_of_a_task_that_is_no_fact_is_immutable() {
@@ -199,7 +208,13 @@ async fn no_fact_changes_without_an_event() {
 #[tokio::test]
 async fn the_sweep_keeps_its_books_without_an_event() {
     let rows = Rows::new().await;
-    for set in ["dirty = false", "verified_at = now()", "verify_failures = 1", "log_archived_at = now()"] {
+    for set in [
+        "dirty = false",
+        "verified_seq = last_seq, verified_at = now()",
+        "verify_failures = 1",
+        "republished_at = now(), republications = 1",
+        "log_archived_at = now()",
+    ] {
         let statement = format!("UPDATE agent_runtime.tasks SET {set} WHERE id = :closed");
         assert_eq!(rows.attempt(&[&statement]).await, Ok(1), "{set}");
     }
