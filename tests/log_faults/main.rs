@@ -17,6 +17,7 @@ mod refusal;
 mod servers;
 mod stop;
 mod store;
+mod stubborn;
 #[path = "../api/support/mod.rs"]
 mod support;
 #[path = "../support/writers.rs"]

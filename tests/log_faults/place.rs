@@ -9,6 +9,9 @@ use uuid::Uuid;
 use crate::process::Process;
 use crate::support::World;
 
+/// Clients look soon for a broker that comes back; by default they wait for up to ten seconds.
+const RECONNECT: &str = "reconnect.backoff.max.ms=500";
+
 /// Of each topic.
 pub const PARTITIONS: i32 = 4;
 
@@ -61,7 +64,7 @@ impl Place {
     pub async fn world(&self, change: impl Fn(&mut Settings)) -> World {
         World::prepared(|settings| {
             if let Some(kafka) = &self.kafka {
-                settings.log.stream_url = SecretUrl::new(format!("kafka://{kafka}"));
+                settings.log.stream_url = SecretUrl::new(format!("kafka://{kafka}/?{RECONNECT}"));
                 settings.log.topic_prefix = format!("{}.", self.name);
                 settings.log.sink_group.clone_from(&self.name);
                 settings.log.topic_partitions = PARTITIONS;

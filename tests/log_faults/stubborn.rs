@@ -1,0 +1,105 @@
+//! A stream that answers and takes nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use mandate::app::store_options;
+use mandate::config::Role;
+use mandate::log::{Batch, Pace, Published, Stream, StreamError};
+use mandate::service::sweep::{Sweep, SweepSettings};
+use mandate::store::Store;
+use serde_json::json;
+
+use crate::place::{Place, at_length, only};
+use crate::proof::{archived, prove};
+use crate::support::World;
+use crate::writers::tasks;
+
+struct Stubborn;
+
+impl Stream for Stubborn {
+    fn name(&self) -> &'static str {
+        "stubborn"
+    }
+
+    fn prepare(&self) -> BoxFuture<'_, Result<(), StreamError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { in_flight: 1, linger: Duration::ZERO, rows: 1 }
+    }
+
+    fn publish(&self, batch: Batch) -> BoxFuture<'_, Published> {
+        let failed = batch.len() as u64;
+        Box::pin(async move { Published { failed, fault: Some("no".to_owned()), ..Published::default() } })
+    }
+}
+
+/// The state of each log in its order: archived, failed verifications, how often it was sent again.
+async fn logs(world: &World) -> Vec<(bool, i32, i32)> {
+    let logs = "SELECT log_archived_at IS NOT NULL, verify_failures, republications FROM agent_runtime.tasks
+        ORDER BY short_number";
+    sqlx::query_as(logs).fetch_all(&world.db).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_stream_that_takes_nothing_keeps_no_whole_log_back_and_makes_no_contradiction_final() {
+    let place = Place::shared().direct();
+    let world = place
+        .world(|settings| {
+            only(settings, &[Role::Api, Role::Publisher]);
+            settings.archive.patience_seconds = 0;
+        })
+        .await;
+    let (agent, tasks) = (world.agent().await, tasks(&world, 3).await);
+    for task in &tasks {
+        agent.append(task, json!([{"type": "turn", "payload": {"body": "said"}}])).await.expect(201);
+        agent.finish(task).await;
+    }
+    let committed = "SELECT count(*) FROM agent_runtime.events";
+    let committed: i64 = sqlx::query_scalar(committed).fetch_one(&world.db).await.unwrap();
+    let stored = "SELECT uniqExact(task_id, seq) FROM agent_task_events";
+    at_length("every log has landed", async || place.in_store(stored).await == committed.to_string()).await;
+    // The first lacks a row, the second has another one, the third is whole.
+    let short = |nth: usize| tasks[nth].trim_start_matches("T-").to_owned();
+    let lost = format!("DELETE FROM agent_task_events WHERE short_number = {} AND seq = 2", short(0));
+    place.in_store(&lost).await;
+    let other = format!(
+        "INSERT INTO agent_task_events SELECT * REPLACE ('{{\"body\":\"other\"}}' AS payload, 5 AS version)
+         FROM agent_task_events WHERE short_number = {} AND type = 'turn'",
+        short(1)
+    );
+    place.in_store(&other).await;
+    let store = Store::connect(&store_options(&world.settings)).unwrap();
+    let settings = SweepSettings {
+        grace: Duration::ZERO,
+        lease: Duration::from_secs(1),
+        batch: 1,
+        patience: Duration::ZERO,
+        quiet: Duration::ZERO,
+    };
+    let sweep = Sweep::new(
+        store.clone(),
+        Arc::clone(&world.log.store),
+        Arc::new(Stubborn),
+        world.service.clock().clone(),
+        settings,
+        world.service.counters().log.clone(),
+    );
+    for _ in 0..4 {
+        let swept = sweep.round().await.unwrap();
+        assert!(swept.unpublished > 0 && swept.republished == 0, "{swept:?}");
+        assert_eq!(logs(&world).await, [(false, 0, 0), (false, 0, 0), (true, 0, 0)]);
+    }
+    store.close().await;
+    // One that takes rows mends both.
+    at_length("both are mended", async || {
+        world.sweep().await;
+        logs(&world).await.iter().all(|(archived, ..)| *archived)
+    })
+    .await;
+    archived(&world).await;
+    prove(&world, &place, &[]).await;
+}
