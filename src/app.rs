@@ -263,7 +263,7 @@ impl Mandate {
             header_timeout: Duration::from_secs(self.settings.server.header_timeout_seconds),
             max_connections: self.settings.server.max_connections,
         };
-        // Nothing commits any more once it is cancelled.
+        // No call commits any more once it is cancelled; what a worker's last step commits is left to the sweep.
         let quiet = CancellationToken::new();
         let (app, server, all_committed) = (self.app.clone(), shutdown.clone(), quiet.clone());
         let whole = does(&self.settings, Role::Api);
@@ -277,6 +277,9 @@ impl Mandate {
             }
             all_committed.cancel();
         });
+        if self.inbox.is_none() && [Role::Api, Role::Expiry].iter().any(|role| does(&self.settings, *role)) {
+            tracing::warn!("this process commits and does not publish: the sweep sends what it commits, later");
+        }
         if let Some(inbox) = self.inbox {
             let counters = self.service.counters().log.clone();
             let publisher = Publisher::new(inbox, Arc::clone(&self.log.stream), counters, self.clock.clone());

@@ -171,6 +171,12 @@ impl Settings {
             "server.body_limit_bytes",
             "must be at least limits.payload_bytes_max",
         );
+        // Twice nothing is nothing: whatever is on its way through the stream would be sent again in every round.
+        faults.require(
+            self.archive.patience_seconds > 0 || self.log.stream_url.expose() == "direct:",
+            "archive.patience_seconds",
+            "must be at least 1 with a stream",
+        );
         let own = self.auth.own_issuer(self.server.public_base());
         for (index, issuer) in self.auth.issuers.iter().enumerate() {
             let problem = "must differ from the issuer of this server's own tokens";

@@ -77,15 +77,25 @@ ORDER BY (organization_id, task_id, report_id)
 SETTINGS index_granularity = 1024, fsync_after_insert = 1, fsync_part_directory = 1,
     min_compressed_bytes_to_fsync_after_merge = 1;
 
--- Resolutions and terminal outcomes: a projection of events, not a second place to write them. It needs no index on
--- the type: nearly every mark of 1,024 rows holds the end of some task.
---
+-- Resolutions and terminal outcomes: a projection of events, not a second place to write them. What is inserted above is
+-- copied here in the same insert, in the order in which the operations log is read: the log itself, in the order of its
+-- tasks, would have to be read whole for the newest page.
+CREATE TABLE IF NOT EXISTS agent_operations AS agent_task_events
+ENGINE = ReplacingMergeTree(version)
+PARTITION BY toYYYYMM(recorded_at)
+ORDER BY (organization_id, recorded_at, task_id, seq, event_id)
+SETTINGS index_granularity = 1024, fsync_after_insert = 1, fsync_part_directory = 1,
+    min_compressed_bytes_to_fsync_after_merge = 1;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS agent_operations_feed TO agent_operations AS
+SELECT * FROM agent_task_events WHERE type IN ('outcome.set', 'request.resolved');
+
 -- ClickHouse's JSON functions give up on a document with a number beyond 64 bits or a double (a person's constraints
 -- may have one), so there the status is looked for in the text: the server writes it before everything that people
 -- wrote, and without white space.
 CREATE OR REPLACE VIEW operations_log AS
 SELECT if(type = 'outcome.set', 'outcome', 'resolution') AS kind, e.*
-FROM agent_task_events AS e FINAL
+FROM agent_operations AS e FINAL
 WHERE type = 'outcome.set'
     OR (type = 'request.resolved'
         AND if(isValidJSON(payload), JSONExtractString(payload, 'status'),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-use super::{Failure, runtime};
+use super::{Failure, run};
 use crate::app::{Mandate, key_ring};
 use crate::config::Settings;
 use crate::domain::ids::{PersonId, Slug};
@@ -46,7 +46,7 @@ pub(super) fn admin(command: AdminCommand) -> Result<(), Failure> {
     let settings = load(config.as_deref())?;
     let slug: Slug = org.parse().map_err(|fault| format!("--org: {fault}"))?;
     let person = PersonId::parse(&admin).map_err(|fault| format!("--admin: {fault}"))?;
-    runtime()?.block_on(async {
+    run(async {
         let mandate = Mandate::build(settings, Clock::system()).await?;
         let name = name.as_deref().unwrap_or(&org);
         mandate.service().init_organization(&slug, name, &person).await.map_err(|fault| format!("{fault:?}"))?;

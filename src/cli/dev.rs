@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Failure, runtime};
+use super::{Failure, run};
 use crate::dev::{self, DevOptions};
 
 /// What `mandate dev` takes.
@@ -44,5 +44,5 @@ pub(super) fn dev(arguments: DevArguments) -> Result<(), Failure> {
         install: arguments.install,
         programs: arguments.postgres,
     };
-    Ok(runtime()?.block_on(dev::run(options))?)
+    run(async { Ok(dev::run(options).await?) })
 }

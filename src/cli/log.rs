@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Failure, runtime};
+use super::{Failure, run};
 use crate::app::Mandate;
 use crate::config::Settings;
 use crate::domain::digest::Digest;
@@ -34,7 +34,7 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<(), Failure> {
     let settings = Settings::load(arguments.config.as_deref())?;
     settings.validate()?;
     telemetry::init(&settings.telemetry)?;
-    runtime()?.block_on(async {
+    run(async {
         let mandate = Mandate::build(settings, Clock::system()).await?;
         let sweep = mandate.sweep();
         if arguments.retry_mismatched {
@@ -50,9 +50,18 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<(), Failure> {
         }
         println!(
             "{} tasks compared, {} whole in the log store; {} rows sent again, {} could not be; {} logs archived, {} \
-             contradicted by the store",
-            swept.compared, swept.whole, swept.republished, swept.unpublished, swept.archived, swept.mismatched
+             contradicted by the store; {} tasks failed",
+            swept.compared,
+            swept.whole,
+            swept.republished,
+            swept.unpublished,
+            swept.archived,
+            swept.mismatched,
+            swept.failed
         );
+        if swept.more {
+            println!("more waits to be archived: run it again");
+        }
         if let Ok((oldest, mismatches)) = backlog {
             println!("the oldest unverified entry is {oldest} s old; {mismatches} logs are left as contradicted");
         }

@@ -99,9 +99,15 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A runtime for a command.
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+/// How long threads that wait for a driver may hold up the end of a command.
+const LAST_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Runs a command. Its end does not wait for a broker that does not answer.
+fn run(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(command);
+    runtime.shutdown_timeout(LAST_WAIT);
+    result
 }
 
 /// What a command says when it fails.

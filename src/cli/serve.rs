@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Failure, runtime};
+use super::{Failure, run};
 use crate::app::{Log, Mandate, store_options};
 use crate::config::{Role, Settings};
 use crate::service::Clock;
@@ -24,7 +24,7 @@ pub(super) fn serve(config: Option<&Path>, roles: Option<Vec<Role>>) -> Result<(
     }
     settings.validate()?;
     telemetry::init(&settings.telemetry)?;
-    runtime()?.block_on(async {
+    run(async {
         let shutdown = Shutdown::listen(Duration::from_secs(settings.server.shutdown_grace_seconds))?;
         let mandate = Mandate::build(settings, Clock::system()).await?;
         let listener = mandate.listen().await?;
@@ -38,7 +38,7 @@ pub(super) fn serve(config: Option<&Path>, roles: Option<Vec<Role>>) -> Result<(
 pub(super) fn migrate(config: Option<&Path>) -> Result<(), Failure> {
     let settings = Settings::load(config)?;
     settings.validate()?;
-    runtime()?.block_on(async {
+    run(async {
         Store::migrate_url(&store_options(&settings).url).await?;
         let log = Log::open(&settings)?;
         let migrated = log.migrate().await;
@@ -53,7 +53,7 @@ pub(super) fn migrate(config: Option<&Path>) -> Result<(), Failure> {
 pub(super) fn audit(config: Option<&Path>) -> Result<(), Failure> {
     let settings = Settings::load(config)?;
     settings.validate()?;
-    runtime()?.block_on(async {
+    run(async {
         let store = Store::connect(&store_options(&settings))?;
         let log = Log::open(&settings)?;
         let audit = store.audit(Some(&ArchivedLogs::new(Arc::clone(&log.store)))).await;
@@ -82,7 +82,7 @@ pub(super) fn openapi() -> Result<(), Failure> {
 
 /// Asks a running server whether it is ready.
 pub(super) fn healthcheck(url: &str) -> Result<(), Failure> {
-    runtime()?.block_on(async {
+    run(async {
         let client = reqwest::Client::builder().timeout(HEALTHCHECK_TIMEOUT).no_proxy().build()?;
         client.get(url).send().await?.error_for_status()?;
         Ok(())

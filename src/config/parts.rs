@@ -61,7 +61,7 @@ part! {
     DatabaseSettings: "database" {
         /// URL of the PostgreSQL database, `postgres://user:password@host:5432/name`. Must be set to serve.
         url: SecretUrl = SecretUrl::default(),
-        /// The most connections that this process opens; where the same database keeps the permanent log, up to 4 more.
+        /// The most connections that this process opens; where the same database keeps the permanent log, up to 6 more.
         max_connections: u32 = 10; 1..=1_000,
         /// How long a request waits for a free connection, in seconds, before it is 503.
         acquire_timeout_seconds: u64 = 5; 1..=120,

@@ -19,6 +19,15 @@ impl EventPage {
         self.after_seq.is_none() && self.before_seq.is_some()
     }
 
+    /// Whether `seqs` is all that this page has of a log of `last_seq` entries, its types left aside.
+    pub fn is_whole(&self, last_seq: i64, seqs: impl ExactSizeIterator<Item = i64>) -> bool {
+        let end = self.before_seq.map_or(last_seq, |before| last_seq.min(before.saturating_sub(1)));
+        let begin = self.after_seq.unwrap_or_default().min(end);
+        let length = (end.max(0) - begin.max(0)).max(0).min(i64::from(self.limit));
+        let first = if self.is_backwards() { end - length + 1 } else { begin + 1 };
+        seqs.len() as u64 == length.unsigned_abs() && seqs.zip(first..).all(|(seq, wanted)| seq == wanted)
+    }
+
     /// The page out of `rows`, of which one more than the limit was read, in the order of the reading; and whether
     /// there is more in that direction.
     pub fn cut<T>(&self, mut rows: Vec<T>) -> (Vec<T>, bool) {
@@ -28,5 +37,37 @@ impl EventPage {
             rows.reverse();
         }
         (rows, more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_knows_what_it_must_hold() {
+        let page = |after_seq, before_seq, limit| EventPage { after_seq, before_seq, types: Vec::new(), limit };
+        for (page, last_seq, wanted) in [
+            (page(None, None, 5), 9, 1..=5),
+            (page(Some(0), None, 100), 9, 1..=9),
+            (page(Some(4), None, 3), 9, 5..=7),
+            (page(Some(7), None, 3), 9, 8..=9),
+            (page(None, Some(6), 2), 9, 4..=5),
+            (page(None, Some(3), 9), 9, 1..=2),
+            (page(None, Some(900), 2), 9, 8..=9),
+            (page(Some(2), Some(5), 9), 9, 3..=4),
+        ] {
+            let seqs: Vec<i64> = wanted.collect();
+            let whole = |seqs: &[i64]| page.is_whole(last_seq, seqs.to_vec().into_iter());
+            assert!(whole(&seqs), "{page:?}");
+            assert!(!whole(&seqs[1..]), "{page:?}");
+            assert!(!whole(&seqs[..seqs.len() - 1]), "{page:?}");
+            assert!(!whole(&[]), "{page:?}");
+        }
+        for nothing in
+            [page(Some(9), None, 5), page(Some(99), None, 5), page(None, Some(1), 5), page(Some(5), Some(3), 9)]
+        {
+            assert!(nothing.is_whole(9, std::iter::empty()), "{nothing:?}");
+        }
     }
 }

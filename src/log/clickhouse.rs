@@ -128,9 +128,15 @@ mod tests {
     #[test]
     fn a_migration_is_parted_into_its_statements() {
         let found: Vec<&str> = MIGRATIONS.into_iter().flat_map(statements).collect();
-        assert_eq!(found.len(), 3);
+        assert_eq!(found.len(), 5);
         let created = |text: &str| text.lines().find(|line| line.starts_with("CREATE")).map(str::to_owned);
-        for (statement, name) in found.iter().zip(["agent_task_events", "agent_usage", "operations_log"]) {
+        for (statement, name) in found.iter().zip([
+            "agent_task_events",
+            "agent_usage",
+            "agent_operations",
+            "agent_operations_feed",
+            "operations_log",
+        ]) {
             assert!(created(statement).unwrap().contains(name), "{statement}");
         }
     }

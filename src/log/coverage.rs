@@ -31,6 +31,11 @@ impl Coverage {
         self.seqs == last_seq && self.max_seq == last_seq && self.event_ids == last_seq && self.reports == reports
     }
 
+    /// Whether its events are the first of a log, without a hole.
+    pub fn is_prefix(&self) -> bool {
+        self.seqs == self.max_seq && self.event_ids == self.max_seq
+    }
+
     /// Whether it has rows that no log of `last_seq` events with `reports` usage rows has: nothing that is missing
     /// explains it.
     pub fn has_foreign(&self, last_seq: i64, reports: i64) -> bool {

@@ -1,7 +1,7 @@
 //! Kafka: the stream through which rows reach the sink of any process.
 //!
 //! One message a row, keyed by its task, in the topics `agent_task_events` and `agent_usage`. A row may be on it
-//! several times: what was not acknowledged in time is sent again by the sweep, with the same headers.
+//! several times: what was not acknowledged in time is sent again by the sweep, with the same `ce_id`.
 
 mod address;
 pub(super) mod client;
@@ -80,7 +80,7 @@ impl KafkaOptions {
             .set("auto.offset.reset", "earliest")
             .set("partition.assignment.strategy", "cooperative-sticky")
             .set("session.timeout.ms", "10000")
-            // The sink asks for messages even while the store is away, so this bounds one append.
+            // The sink asks for messages even while an append takes long or the store is away.
             .set("max.poll.interval.ms", "600000")
             .set("queued.min.messages", (2 * self.batch_rows).clamp(1, 10_000_000).to_string())
             .set("queued.max.messages.kbytes", (2 * self.batch_bytes / 1024).clamp(1024, 2_097_151).to_string())
@@ -106,8 +106,7 @@ impl KafkaStream {
         Self { options, topics, producer, remade: Mutex::default() }
     }
 
-    /// Waits until everything that was handed over has arrived, at most `within`. Answers whether it has. For the end
-    /// of the process.
+    /// Waits until everything that was handed over has arrived, at most `within`. Answers whether it has.
     pub async fn flush(&self, within: Duration) -> bool {
         self.producer.flush(within).await
     }

@@ -15,8 +15,9 @@ use sqlx::{PgPool, Postgres, Transaction};
 
 use super::LogStoreError;
 
-/// The most connections of the log store's own pool.
-const CONNECTIONS_MAX: u32 = 4;
+/// The most connections of the log store's own pool: the publisher takes one, the sweep two at once, and the rest is for
+/// those who read.
+const CONNECTIONS_MAX: u32 = 6;
 
 /// How to reach the database.
 #[derive(Debug, Clone)]

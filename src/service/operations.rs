@@ -93,17 +93,21 @@ impl Service {
         caller.require(Permission::Read)?;
         let organization = caller.organization;
         let query = |group_by, start, end, limit| UsageQuery { organization, start, end, group_by, limit };
-        let groups = self.log.usage(&query(group_by, start, end, USAGE_GROUPS_MAX + 1)).await?;
-        if groups.len() > USAGE_GROUPS_MAX as usize {
-            let detail = format!("makes more than {USAGE_GROUPS_MAX} groups; narrow start and end");
-            return Err(Refusal::Invalid(vec![Fault::query("group_by", detail)]).into());
-        }
-        let total = self.log.usage(&query(Vec::new(), start, end, 1)).await?.pop();
         let now = self.clock.now();
         let month_start = now.month_start();
         // One microsecond on, so that what was recorded at this very instant counts.
         let until = now.plus(std::time::Duration::from_micros(1));
-        let sums = self.log.usage(&query(vec![UsageKey::Agent], month_start, until, USAGE_GROUPS_MAX)).await?;
+        let groups = query(group_by, start, end, USAGE_GROUPS_MAX + 1);
+        let total = query(Vec::new(), start, end, 1);
+        let month = query(vec![UsageKey::Agent], month_start, until, u32::MAX);
+        // Together, so that the three take no longer than one may.
+        let (groups, mut total, sums) =
+            futures::try_join!(self.log.usage(&groups), self.log.usage(&total), self.log.usage(&month))?;
+        let total = total.pop();
+        if groups.len() > USAGE_GROUPS_MAX as usize {
+            let detail = format!("makes more than {USAGE_GROUPS_MAX} groups; narrow start and end");
+            return Err(Refusal::Invalid(vec![Fault::query("group_by", detail)]).into());
+        }
         let mut months = Vec::with_capacity(sums.len());
         for sums in sums {
             let agent = match sums.agent_id {

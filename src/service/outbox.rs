@@ -1,5 +1,5 @@
-//! From the commit to the publisher: what was committed waits in memory, within bounds, to be handed over. Nothing waits
-//! for it. What finds no room, or is lost with the process, the sweep finds missing.
+//! From the commit to the publisher: what was committed waits in memory, within bounds, until it is handed over and
+//! acknowledged. Nothing waits for it. What finds no room, or is lost with the process, the sweep finds missing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +67,37 @@ pub struct Inbox {
 struct Tap {
     receiver: UnboundedReceiver<Handed>,
     /// What was taken and not yet answered: a call that is dropped half-way loses nothing.
-    gathered: Batch,
+    gathered: Gathered,
+}
+
+/// A batch, and what it takes of the limits until it is [settled](Inbox::settle).
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// The rows.
+    pub batch: Batch,
+    share: Share,
+}
+
+/// What is taken of the limits.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Share {
+    rows: usize,
+    bytes: usize,
+}
+
+impl Gathered {
+    /// The rows, and what has to be settled once they are handed over.
+    pub fn into_parts(self) -> (Batch, Share) {
+        (self.batch, self.share)
+    }
+
+    fn add(&mut self, handed: Handed) {
+        self.share.rows += handed.rows;
+        self.share.bytes += handed.bytes;
+        let Handed { task, events, report, trace, .. } = handed;
+        self.batch.events.extend(events.iter().map(|event| EventRow::new(&task, event, FIRST, trace.clone())));
+        self.batch.usage.extend(report.map(|(account, row)| UsageRow::new(&task, account, &row, FIRST, trace)));
+    }
 }
 
 /// A queue within `limits`.
@@ -75,7 +105,7 @@ pub fn outbox(limits: OutboxLimits, counters: LogCounters) -> (Outbox, Inbox) {
     // Bounded by the account of rows and bytes, which one number of entries could not express.
     let (sender, receiver) = unbounded_channel();
     let waiting = Arc::new(Waiting::default());
-    let tap = Mutex::new(Tap { receiver, gathered: Batch::default() });
+    let tap = Mutex::new(Tap { receiver, gathered: Gathered::default() });
     let inbox = Inbox { tap, waiting: Arc::clone(&waiting) };
     (Outbox { sender, waiting, limits, counters }, inbox)
 }
@@ -121,16 +151,16 @@ impl Waiting {
 impl Inbox {
     /// The next batch: waits for the first row, then for more until the batch is full or the pace's linger is over.
     /// `None` once nobody hands in any more and all is taken. May be dropped half-way.
-    pub async fn gather(&self, pace: Pace) -> Option<Batch> {
+    pub async fn gather(&self, pace: Pace) -> Option<Gathered> {
         let mut tap = self.tap.lock().await;
         let Tap { receiver, gathered } = &mut *tap;
-        if gathered.is_empty() {
-            self.add(receiver.recv().await?, gathered);
+        if gathered.batch.is_empty() {
+            gathered.add(receiver.recv().await?);
         }
         let until = Instant::now() + pace.linger;
-        while gathered.len() < pace.rows {
+        while gathered.batch.len() < pace.rows {
             match timeout_at(until, receiver.recv()).await {
-                Ok(Some(handed)) => self.add(handed, gathered),
+                Ok(Some(handed)) => gathered.add(handed),
                 Ok(None) | Err(_) => break,
             }
         }
@@ -138,23 +168,21 @@ impl Inbox {
     }
 
     /// What waits now, at most one batch; `None` when nothing does.
-    pub async fn take(&self, pace: Pace) -> Option<Batch> {
+    pub async fn take(&self, pace: Pace) -> Option<Gathered> {
         let mut tap = self.tap.lock().await;
         let Tap { receiver, gathered } = &mut *tap;
-        while gathered.len() < pace.rows {
+        while gathered.batch.len() < pace.rows {
             match receiver.try_recv() {
-                Ok(handed) => self.add(handed, gathered),
+                Ok(handed) => gathered.add(handed),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
-        Some(std::mem::take(gathered)).filter(|batch| !batch.is_empty())
+        Some(std::mem::take(gathered)).filter(|gathered| !gathered.batch.is_empty())
     }
 
-    fn add(&self, handed: Handed, batch: &mut Batch) {
-        self.waiting.take(handed.rows, handed.bytes);
-        let Handed { task, events, report, trace, .. } = handed;
-        batch.events.extend(events.iter().map(|event| EventRow::new(&task, event, FIRST, trace.clone())));
-        batch.usage.extend(report.map(|(account, row)| UsageRow::new(&task, account, &row, FIRST, trace)));
+    /// Gives a share of the limits back: its rows are in memory no longer.
+    pub fn settle(&self, share: Share) {
+        self.waiting.take(share.rows, share.bytes);
     }
 }
 

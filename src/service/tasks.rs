@@ -83,9 +83,32 @@ impl Service {
         let organization = located.task.organization;
         match self.store.events(organization, located.id, page).await? {
             LogRead::Here(events, more) => Ok((events, more)),
-            // Sealed by now, so that a second look finds the same.
-            LogRead::Archived => Ok(self.log.events(organization, located.id, page).await?),
+            LogRead::Archived { last_seq } => self.archived_events(located, page, last_seq).await,
         }
+    }
+
+    /// A part of an archived log of `last_seq` entries. It is sealed, so that a second look finds the same. A store that
+    /// does not have all of it, because it is another one or was set back, must not pass for one that has.
+    async fn archived_events(
+        &self,
+        located: &Located,
+        page: &EventPage,
+        last_seq: i64,
+    ) -> Result<(Vec<Event>, bool), ServiceError> {
+        let organization = located.task.organization;
+        let (events, more) = self.log.events(organization, located.id, page).await?;
+        let whole = if page.types.is_empty() {
+            page.is_whole(last_seq, events.iter().map(|event| event.seq))
+        } else {
+            let found = self.log.coverage(&[(organization, located.id)]).await?;
+            found.first().is_some_and(|coverage| coverage.seqs == last_seq)
+        };
+        if !whole {
+            tracing::error!(%organization, task = %located.id, last_seq, store = self.log.name(),
+                "an archived log is not whole in the log store");
+            return Err(ServiceError::Unavailable("an archived log is not whole in the log store".to_owned()));
+        }
+        Ok((events, more))
     }
 
     /// A task's sessions.

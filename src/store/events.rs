@@ -16,7 +16,10 @@ pub enum LogRead {
     /// Here: a part of it, and whether there is more.
     Here(Vec<Event>, bool),
     /// In the log store, whole and sealed.
-    Archived,
+    Archived {
+        /// The length of the log.
+        last_seq: i64,
+    },
 }
 
 impl Store {
@@ -30,7 +33,7 @@ impl Store {
     ) -> Result<LogRead, StoreError> {
         let direction = if page.is_backwards() { "DESC" } else { "ASC" };
         let mut query = QueryBuilder::<Postgres>::new(
-            "SELECT t.log_archived_at IS NOT NULL AS archived, e.* FROM agent_runtime.tasks t LEFT JOIN LATERAL (SELECT ",
+            "SELECT t.log_archived_at IS NOT NULL AS archived, t.last_seq, e.* FROM agent_runtime.tasks t LEFT JOIN LATERAL (SELECT ",
         );
         query.push(EVENT_COLUMNS).push(
             " FROM agent_runtime.events e WHERE e.organization_id = t.organization_id AND e.task_id = t.id AND seq > ",
@@ -49,7 +52,9 @@ impl Store {
         let rows = query.build().persistent(self.named()).fetch_all(&mut *lease).await?;
         lease.done().await?;
         match rows.first() {
-            Some(first) if first.try_get("archived")? => return Ok(LogRead::Archived),
+            Some(first) if first.try_get("archived")? => {
+                return Ok(LogRead::Archived { last_seq: first.try_get("last_seq")? });
+            }
             // The task is there and has no such event.
             Some(first) if first.try_get::<Option<i64>, _>("seq")?.is_none() => {
                 return Ok(LogRead::Here(Vec::new(), false));

@@ -16,7 +16,7 @@ use crate::domain::task::Task;
 use crate::domain::time::Timestamp;
 use crate::domain::usage::LedgerRow;
 
-/// After so many failed verifications in a row a log is reported and left. The indexes of the work lists name it too.
+/// After so many failed verifications a log is reported and left. The indexes of the work lists name it too.
 pub const VERIFY_FAILURES_MAX: i32 = 3;
 
 /// A task as the sweep sees it.
@@ -44,7 +44,7 @@ pub struct SweptTask {
     pub republished_at: Option<Timestamp>,
     /// How often since it was last found whole.
     pub republications: i32,
-    /// How often in a row its log in the store contradicted it.
+    /// How often its log in the store contradicted it.
     pub verify_failures: i32,
 }
 
@@ -69,23 +69,30 @@ pub struct LogPart {
 /// What waits for the sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// When the oldest entry was recorded that is not yet known to be in the log store.
+    /// When the oldest entry was recorded that is not yet known to be in the log store; in a large backlog, a lower
+    /// bound of its age.
     pub oldest_unverified: Option<Timestamp>,
     /// Logs that contradict the store for good.
     pub mismatches: i64,
 }
 
+/// A log of more entries than this is archived without the usual limit on the time of a statement.
+const LONG_LOG: i64 = 10_000;
+
 /// Of so many tasks at most the backlog's oldest entry is looked for, so that a scrape stays cheap.
 const BACKLOG_TASKS_MAX: i64 = 10_000;
+
+/// Whether a task has a child whose log is not archived. A LIMIT keeps the planner from building a table of all parents.
+const AWAITS_CHILDREN: &str = "coalesce((SELECT true FROM agent_runtime.tasks c \
+    WHERE c.organization_id = t.organization_id AND c.parent_task_id = t.id AND c.log_archived_at IS NULL \
+    LIMIT 1), false)";
 
 const COLUMNS: &str = "t.organization_id, t.id, t.last_seq, t.log_digest, t.closed_at, t.verified_seq, \
     t.republished_at, t.republications, t.verify_failures, \
     (SELECT e.recorded_at FROM agent_runtime.events e WHERE e.organization_id = t.organization_id \
      AND e.task_id = t.id AND e.seq = t.verified_seq + 1) AS unverified_since, \
     (SELECT count(*) FROM agent_runtime.budget_ledger l \
-     WHERE l.organization_id = t.organization_id AND l.task_id = t.id) AS reports, \
-    EXISTS (SELECT FROM agent_runtime.tasks c WHERE c.organization_id = t.organization_id \
-     AND c.parent_task_id = t.id AND c.log_archived_at IS NULL) AS awaits_children";
+     WHERE l.organization_id = t.organization_id AND l.task_id = t.id) AS reports";
 
 fn swept(row: &PgRow) -> Result<SweptTask, StoreError> {
     let r = Reader { table: "agent_runtime.tasks", row };
@@ -120,7 +127,7 @@ impl Store {
             after.map_or((Uuid::nil(), Uuid::nil()), |(organization, task)| (organization.0, task.0));
         let mut lease = self.lease().await?;
         let rows = sqlx::query(AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM agent_runtime.tasks t
+            "SELECT {COLUMNS}, {AWAITS_CHILDREN} AS awaits_children FROM agent_runtime.tasks t
              WHERE t.dirty AND (t.organization_id, t.id) > ($1, $2) ORDER BY t.organization_id, t.id LIMIT $3"
         )))
         .bind(organization)
@@ -145,11 +152,10 @@ impl Store {
         let (at, organization, task) = after.unwrap_or(first);
         let mut lease = self.lease().await?;
         let rows = sqlx::query(AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM agent_runtime.tasks t
+            "SELECT {COLUMNS}, false AS awaits_children FROM agent_runtime.tasks t
              WHERE t.outcome IS NOT NULL AND t.log_archived_at IS NULL AND t.verify_failures < 3
                 AND t.closed_at <= $1 AND (t.closed_at, t.organization_id, t.id) > ($2, $3, $4)
-                AND NOT EXISTS (SELECT FROM agent_runtime.tasks c WHERE c.organization_id = t.organization_id
-                    AND c.parent_task_id = t.id AND c.log_archived_at IS NULL)
+                AND NOT {AWAITS_CHILDREN}
              ORDER BY t.closed_at, t.organization_id, t.id LIMIT $5"
         )))
         .bind(OffsetDateTime::from(closed_before))
@@ -169,7 +175,8 @@ impl Store {
         let (organizations, ids) = keys(tasks);
         let mut lease = self.lease().await?;
         let rows = sqlx::query(AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM unnest($1::uuid[], $2::uuid[]) AS w(organization_id, id)
+            "SELECT {COLUMNS}, {AWAITS_CHILDREN} AS awaits_children
+             FROM unnest($1::uuid[], $2::uuid[]) AS w(organization_id, id)
              JOIN agent_runtime.tasks t ON t.organization_id = w.organization_id AND t.id = w.id"
         )))
         .bind(organizations)
@@ -229,13 +236,21 @@ impl Store {
         self.note(query.bind(task.organization.0).bind(task.task.0).bind(OffsetDateTime::from(now))).await
     }
 
-    /// Notes that the store contradicts the task's log once more.
-    pub async fn mark_mismatched(&self, task: &SweptTask) -> Result<(), StoreError> {
-        let query = sqlx::query(
+    /// Notes that the store contradicts the task's log once more; answers whether nobody else did since it was read.
+    pub async fn mark_mismatched(&self, task: &SweptTask) -> Result<bool, StoreError> {
+        let mut lease = self.lease().await?;
+        let done = sqlx::query(
             "UPDATE agent_runtime.tasks SET verify_failures = verify_failures + 1
-             WHERE organization_id = $1 AND id = $2 AND log_archived_at IS NULL",
-        );
-        self.note(query.bind(task.organization.0).bind(task.task.0)).await
+             WHERE organization_id = $1 AND id = $2 AND log_archived_at IS NULL AND verify_failures = $3",
+        )
+        .bind(task.organization.0)
+        .bind(task.task.0)
+        .bind(task.verify_failures)
+        .persistent(self.named())
+        .execute(&mut *lease)
+        .await?;
+        lease.done().await?;
+        Ok(done.rows_affected() == 1)
     }
 
     /// Takes a task off the list of what moved, unless it moved again, because the sweep cannot mend it.
@@ -251,8 +266,13 @@ impl Store {
     pub async fn retry_left(&self) -> Result<u64, StoreError> {
         let mut lease = self.lease().await?;
         let done = sqlx::query(
-            "UPDATE agent_runtime.tasks SET verify_failures = 0, dirty = true
-             WHERE log_archived_at IS NULL AND verify_failures >= 3",
+            // In the order in which everybody locks several tasks.
+            "WITH l AS (
+                SELECT organization_id, id FROM agent_runtime.tasks
+                WHERE log_archived_at IS NULL AND verify_failures >= 3 ORDER BY id FOR NO KEY UPDATE
+             )
+             UPDATE agent_runtime.tasks t SET verify_failures = 0, dirty = true
+             FROM l WHERE t.organization_id = l.organization_id AND t.id = l.id",
         )
         .persistent(self.named())
         .execute(&mut *lease)
@@ -269,7 +289,12 @@ impl Store {
         now: Timestamp,
         closed_before: Timestamp,
     ) -> Result<bool, StoreError> {
-        let mut lease = self.lease().await?;
+        // A very long log takes longer to delete than a statement may otherwise take.
+        let long = task.last_seq > LONG_LOG;
+        let mut lease = if long { self.transaction().await? } else { self.lease().await? };
+        if long {
+            sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *lease).await?;
+        }
         let archived: i64 = sqlx::query_scalar(
             "WITH t AS (
                 UPDATE agent_runtime.tasks t
@@ -333,11 +358,11 @@ impl Store {
         let mut lease = self.lease().await?;
         let row = sqlx::query(
             "SELECT (
-                SELECT min(e.recorded_at) FROM (
-                    SELECT organization_id, id, verified_seq FROM agent_runtime.tasks
-                    WHERE dirty AND verified_seq < last_seq LIMIT $1
-                ) t JOIN agent_runtime.events e
-                    ON e.organization_id = t.organization_id AND e.task_id = t.id AND e.seq = t.verified_seq + 1
+                SELECT min(since) FROM (
+                    SELECT (SELECT e.recorded_at FROM agent_runtime.events e WHERE e.organization_id = t.organization_id
+                        AND e.task_id = t.id AND e.seq = t.verified_seq + 1) AS since
+                    FROM agent_runtime.tasks t WHERE t.dirty AND t.verified_seq < t.last_seq LIMIT $1
+                ) unverified
              ) AS oldest,
              (SELECT count(*) FROM agent_runtime.tasks
               WHERE log_archived_at IS NULL AND verify_failures >= 3) AS mismatches",
@@ -352,12 +377,13 @@ impl Store {
     }
 
     /// What the sweep compares and sends of a task, in one consistent look: the task, its events with a seq from
-    /// `first` to `last`, and its whole ledger. Absent when the log is archived by now.
+    /// `first` to `last`, and its whole ledger if that is asked for. Absent when the log is archived by now.
     pub async fn log_of(
         &self,
         key: (OrganizationId, TaskId),
         first: i64,
         last: i64,
+        with_ledger: bool,
     ) -> Result<Option<LogPart>, StoreError> {
         let mut lease = self.transaction().await?;
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -387,10 +413,11 @@ impl Store {
         .await?;
         let reports = sqlx::query(AssertSqlSafe(format!(
             "SELECT account_id, {LEDGER_COLUMNS} FROM agent_runtime.budget_ledger
-             WHERE organization_id = $1 AND task_id = $2 ORDER BY seq"
+             WHERE organization_id = $1 AND task_id = $2 AND $3 ORDER BY seq"
         )))
         .bind(key.0.0)
         .bind(key.1.0)
+        .bind(with_ledger)
         .persistent(self.named())
         .fetch_all(&mut *lease)
         .await?;

@@ -30,9 +30,14 @@ pub trait Worker: Send + Sync + 'static {
 pub async fn run<W: Worker>(worker: Arc<W>, every: Duration, stop: CancellationToken) {
     tracing::debug!(worker = W::NAME, "the worker starts");
     while !stop.is_cancelled() {
-        let more = worker.step().await;
-        if more {
-            continue;
+        let own = Arc::clone(&worker);
+        // In a task of its own, so that a step that panics ends itself and not the worker.
+        match tokio::spawn(async move { own.step().await }).await {
+            Ok(true) => continue,
+            Ok(false) => {}
+            Err(fault) => {
+                tracing::error!(worker = W::NAME, %fault, "a step ended without an answer; the worker goes on");
+            }
         }
         tokio::select! {
             () = stop.cancelled() => {}

@@ -6,8 +6,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::time::Timestamp;
-use crate::log::{Batch, Published, Stream};
-use crate::service::outbox::{DRAIN_MAX, Inbox};
+use crate::log::{Published, Stream};
+use crate::service::outbox::{DRAIN_MAX, Gathered, Inbox, Share};
 use crate::service::{Clock, LogCounters};
 
 /// The publisher. One a process: it takes what this process commits.
@@ -36,14 +36,14 @@ impl Publisher {
                 () = stop.cancelled() => break,
                 Some(done) = under_way.join_next(), if !under_way.is_empty() => self.note(done),
                 batch = self.inbox.gather(pace), if room => match batch {
-                    Some(batch) => self.hand_over(batch, &mut under_way),
+                    Some(gathered) => self.hand_over(gathered, &mut under_way),
                     None => break,
                 },
             }
         }
         let drained = tokio::time::timeout(DRAIN_MAX, async {
-            while let Some(batch) = self.inbox.take(pace).await {
-                self.hand_over(batch, &mut under_way);
+            while let Some(gathered) = self.inbox.take(pace).await {
+                self.hand_over(gathered, &mut under_way);
                 if under_way.len() >= pace.in_flight
                     && let Some(done) = under_way.join_next().await
                 {
@@ -59,33 +59,34 @@ impl Publisher {
         }
     }
 
-    fn hand_over(&self, batch: Batch, under_way: &mut JoinSet<(Vec<Timestamp>, usize, Published)>) {
+    fn hand_over(&self, gathered: Gathered, under_way: &mut JoinSet<Handed>) {
         let stream = Arc::clone(&self.stream);
+        let (batch, share) = gathered.into_parts();
         // Only where the stream writes to the store itself is what it acknowledges in the store already.
-        let lands = stream.lands();
-        let recorded = if lands {
+        let recorded = if stream.lands() {
             let events = batch.events.iter().map(|row| row.recorded_at);
             events.chain(batch.usage.iter().map(|row| row.recorded_at)).collect()
         } else {
             Vec::new()
         };
-        let rows = batch.len();
-        under_way.spawn(async move { (recorded, rows, stream.publish(batch).await) });
+        under_way.spawn(async move { Handed { recorded, share, published: stream.publish(batch).await } });
     }
 
-    fn note(&self, done: Result<(Vec<Timestamp>, usize, Published), tokio::task::JoinError>) {
-        let Ok((recorded, rows, published)) = done else {
+    fn note(&self, done: Result<Handed, tokio::task::JoinError>) {
+        let Ok(Handed { recorded, share, published }) = done else {
             tracing::error!("handing over ended without an answer");
             return;
         };
-        self.counters.published.inc_by(published.delivered);
-        self.counters.unpublished.inc_by(published.failed);
-        self.counters.refused.inc_by(published.refused);
-        if published.delivered == rows as u64 {
+        self.inbox.settle(share);
+        let Published { delivered, failed, refused, fault } = published;
+        self.counters.published.inc_by(delivered);
+        self.counters.unpublished.inc_by(failed);
+        self.counters.refused.inc_by(refused);
+        // Which rows of a batch were refused is not told; then none of it tells the lag.
+        if failed == 0 {
             self.counters.landed(recorded, self.clock.now());
         }
-        if let Some(fault) = published.fault {
-            let Published { delivered, failed, refused, .. } = published;
+        if let Some(fault) = fault {
             tracing::warn!(
                 delivered,
                 failed,
@@ -95,4 +96,12 @@ impl Publisher {
             );
         }
     }
+}
+
+/// A batch that was handed over.
+struct Handed {
+    /// When its rows were recorded, if they are in the store once acknowledged.
+    recorded: Vec<Timestamp>,
+    share: Share,
+    published: Published,
 }

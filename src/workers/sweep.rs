@@ -20,14 +20,16 @@ impl Worker for Sweeper {
 
     async fn step(&self) -> bool {
         match self.0.round().await {
-            Ok(Swept { compared, whole, republished, unpublished, archived, mismatched, .. }) => {
-                if republished + unpublished + archived + mismatched > 0 {
-                    tracing::info!(compared, whole, republished, unpublished, archived, mismatched, "swept");
+            Ok(Swept { compared, whole, republished, unpublished, archived, mismatched, failed, more, .. }) => {
+                if republished + unpublished + archived + mismatched + failed > 0 {
+                    tracing::info!(compared, whole, republished, unpublished, archived, mismatched, failed, "swept");
                 }
+                more
             }
-            Err(error) => tracing::warn!(%error, "the sweep's round came to no end; the next one tries again"),
+            Err(error) => {
+                tracing::warn!(%error, "the sweep's round came to no end; the next one tries again");
+                false
+            }
         }
-        // A full look at both lists is a round, so there is never more to do at once.
-        false
     }
 }

@@ -27,7 +27,7 @@ fn command(world: &World, arguments: &[&str]) -> Command {
         .env("MANDATE_DATABASE__URL", &world.database_url)
         .env("MANDATE_AUTH__DATA_FOLDER", &world.settings.auth.data_folder)
         .env("MANDATE_ARCHIVE__GRACE_SECONDS", "0")
-        .env("MANDATE_ARCHIVE__PATIENCE_SECONDS", "0")
+        .env("MANDATE_ARCHIVE__PATIENCE_SECONDS", world.settings.archive.patience_seconds.to_string())
         .env("MANDATE_LOG__STREAM_URL", log.stream_url.expose())
         .env("MANDATE_LOG__TOPIC_PREFIX", &log.topic_prefix)
         .env("MANDATE_LOG__SINK_GROUP", &log.sink_group);

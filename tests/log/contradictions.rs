@@ -1,12 +1,14 @@
 //! A log store that holds something else than the log: nothing is pruned, and the metric says so.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use mandate::log::{Batch, EventRow};
 use mandate::service::sweep::Swept;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::archive::closed_task;
-use crate::combination::{Place, archived, key, landed};
+use crate::combination::{Place, archived, landed, without_publisher};
 use crate::duplicates::stored;
 use crate::over_every_combination;
 use crate::support::{World, eventually};
@@ -18,6 +20,9 @@ over_every_combination!(
     an_altered_payload_that_cannot_be_replaced_keeps_the_log_for_good,
     an_altered_row_is_written_anew_and_then_archived,
     an_altered_report_is_written_anew_and_then_archived,
+    a_row_that_cannot_be_read_stands_in_nobody_elses_way,
+    an_archived_log_that_the_store_lost_is_never_read_as_empty,
+    a_task_that_is_never_still_is_verified_as_far_as_it_is,
 );
 
 /// A closed task whose log has landed; its short id and row.
@@ -26,8 +31,6 @@ async fn landed_task(world: &World) -> (String, Value) {
     let task = closed_task(world, &agent).await;
     landed(world, &task).await;
     let row = world.person("ada").get(&format!("/agent-tasks/{task}")).await.expect(200).clone();
-    let reports = 3;
-    eventually("its reports have landed", async || stored(world, &row).await.1.len() >= reports).await;
     (task, row)
 }
 
@@ -45,7 +48,10 @@ async fn events_in_postgres(world: &World) -> i64 {
 /// Rounds until the log is left; whatever they do, every event stays in Postgres.
 async fn left_for_good(world: &World, task: &str, row: &Value) {
     let last_seq = row["last_seq"].as_i64().unwrap();
+    let later = AtomicI64::new(0);
     eventually("the metric says so", async || {
+        // What was written anew is waited for.
+        world.skew_clock(later.fetch_add(20, Ordering::SeqCst));
         let Swept { archived, .. } = world.sweep().await;
         assert_eq!(archived, 0);
         metric(world, "mandate_log_mismatch").await == 1
@@ -158,6 +164,82 @@ async fn an_altered_report_is_written_anew_and_then_archived(place: Place) {
     assert_eq!(world.sweep().await.mismatched, 1);
     archived(&world, &task).await;
     assert_eq!(world.person("vera").get("/agent-usage").await.expect(200)["total"], used);
-    let _ = key(&world, &row);
+    world.prove().await;
+}
+
+async fn a_row_that_cannot_be_read_stands_in_nobody_elses_way(place: Place) {
+    let world = place.world_with(|settings| settings.archive.grace_seconds = 900).await;
+    let (first, row) = landed_task(&world).await;
+    let agent = world.agent().await;
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        others.push(closed_task(&world, &agent).await);
+    }
+    for task in &others {
+        landed(&world, task).await;
+    }
+    // The oldest, so that it comes first; the store would refuse to answer anything about it.
+    let id = row["id"].as_str().unwrap();
+    let spoil = if place.is_clickhouse() {
+        format!("ALTER TABLE {{events}} UPDATE digest = 'x' WHERE task_id = '{id}' AND seq = 2")
+    } else {
+        format!("UPDATE {{events}} SET digest = 'x' WHERE task_id = '{id}' AND seq = 2")
+    };
+    place.in_store(&world, &spoil).await;
+    world.skew_clock(901);
+    let swept = world.sweep().await;
+    assert_eq!((swept.archived, swept.mismatched, swept.failed), (4, 1, 0), "{swept:?}");
+    // Written anew with a version above it, it is right again.
+    archived(&world, &first).await;
+    world.prove().await;
+}
+
+async fn an_archived_log_that_the_store_lost_is_never_read_as_empty(place: Place) {
+    let world = place.world().await;
+    let (task, row) = landed_task(&world).await;
+    archived(&world, &task).await;
+    let (events, usage) = stored(&world, &row).await;
+    let (vera, path) = (world.person("vera"), format!("/agent-tasks/{task}/events"));
+    place.in_store(&world, "DELETE FROM {events} WHERE seq = 5").await;
+    for query in ["", "?limit=1000", "?after_seq=3&limit=4", "?before_seq=8&limit=5", "?type=turn"] {
+        let reply = vera.get(&format!("{path}{query}")).await;
+        reply.refused(503, "unavailable");
+        assert!(reply.header("retry-after").is_some());
+    }
+    // What is there all the same is read.
+    vera.get(&format!("{path}?limit=4")).await.expect(200);
+    vera.get(&format!("{path}?after_seq=5")).await.expect(200);
+    place.in_store(&world, "DELETE FROM {events} WHERE seq > 0").await;
+    for query in ["", "?limit=1", "?before_seq=4", "?type=turn", "?type=nothing.of.the.kind"] {
+        vera.get(&format!("{path}{query}")).await.refused(503, "unavailable");
+    }
+    let lines = vera.request(reqwest::Method::GET, &path).header("accept", "application/x-ndjson");
+    assert_eq!(lines.send().await.unwrap().status(), 503);
+    // Nothing lies beyond the end, there or not.
+    assert_eq!(vera.get(&format!("{path}?after_seq=1000")).await.expect(200), &json!([]));
+    world.log.store.append(&Batch { events, usage }).await.unwrap();
+    world.prove().await;
+}
+
+async fn a_task_that_is_never_still_is_verified_as_far_as_it_is(place: Place) {
+    let world = place
+        .world_with(|settings| {
+            without_publisher(settings);
+            settings.archive.patience_seconds = 60;
+        })
+        .await;
+    let agent = world.agent().await;
+    let (task, session) = world.working(&agent).await;
+    let row = world.person("ada").get(&format!("/agent-tasks/{task}")).await.expect(200).clone();
+    world.skew_clock(61);
+    world.sweep().await;
+    landed(&world, &task).await;
+    // More is said after the store has what was there, and nobody has handed it over.
+    agent.say(&task, &session, "and on").await.expect(201);
+    agent.say(&task, &session, "and on").await.expect(201);
+    assert_eq!(world.sweep().await.whole, 0);
+    let proof = world.person("vera").get(&format!("/agent-tasks/{task}/proof")).await.expect(200).clone();
+    assert_eq!(proof["verified_seq"], row["last_seq"]);
+    assert_eq!(proof["last_seq"], row["last_seq"].as_i64().unwrap() + 2);
     world.prove().await;
 }

@@ -1,30 +1,33 @@
 //! The sweep: compares what moved with the log store, sends again what is missing there, and archives what is closed and
 //! proven whole. It replaces an outbox: whatever became of a row on its way, here it is found.
 
+mod lease;
 mod repair;
+mod round;
 mod verify;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use self::lease::{LEASE, check_lease, keep_lease};
+use self::round::{Key, Round};
 use self::verify::Verdict;
 use super::{Clock, LogCounters};
-use crate::domain::ids::{OrganizationId, TaskId};
 use crate::domain::time::Timestamp;
 use crate::log::{Coverage, LogStore, LogStoreError, Stream};
 use crate::store::{Store, StoreError, SweptTask, VERIFY_FAILURES_MAX};
 
-/// The name of the lease under which one process sweeps.
-const LEASE: &str = "sweep";
-/// How often in its time the lease is renewed.
-const LEASE_RENEWALS: u32 = 3;
 /// After so many times that rows were sent again in vain, the patience grows no more: 2⁶ times as long as at first.
 const PATIENCE_DOUBLINGS_MAX: i32 = 6;
+/// So many times the patience is waited for a log that was written anew, before it counts that it did not arrive.
+const ANSWER_PATIENCE: u32 = 10;
+/// How long a round goes on archiving; the next one then looks first whether anything is missing.
+const ARCHIVING_MAX: Duration = Duration::from_secs(30);
 
 /// Settings of the sweep.
 #[derive(Debug, Clone, Copy)]
@@ -70,10 +73,12 @@ pub struct Swept {
     pub archived: u64,
     /// Logs that the store contradicts.
     pub mismatched: u64,
+    /// Tasks at which the round failed; the next one tries them again.
+    pub failed: u64,
+    /// Whether more waits to be archived than this round had time for.
+    pub more: bool,
     /// Whether another process sweeps, so that this one did nothing.
     pub elsewhere: bool,
-    /// How long it waited for a stream that took nothing.
-    pub in_vain: Duration,
 }
 
 /// The sweep.
@@ -87,6 +92,10 @@ pub struct Sweep {
     /// Who this is to the lease.
     holder: Uuid,
     answering: Mutex<Answering>,
+    /// Tasks of which the last round could send nothing: the next one lets others go first.
+    unsent: Mutex<HashSet<Key>>,
+    /// The version under which each of these logs was last written anew by this sweep.
+    rewritten: Mutex<HashMap<Key, u64>>,
     stop: CancellationToken,
 }
 
@@ -113,7 +122,19 @@ impl Sweep {
     ) -> Self {
         let (holder, stop) = (Clock::new_id(), CancellationToken::new());
         let answering = Mutex::new(Answering::Always);
-        Self { store, log, stream, clock, settings, counters, holder, answering, stop }
+        Self {
+            store,
+            log,
+            stream,
+            clock,
+            settings,
+            counters,
+            holder,
+            answering,
+            unsent: Mutex::default(),
+            rewritten: Mutex::default(),
+            stop,
+        }
     }
 
     /// The same, whose rounds come to an early end once `stop` is cancelled.
@@ -129,9 +150,11 @@ impl Sweep {
             return Ok(Swept { elsewhere: true, ..Swept::default() });
         }
         let (done, taken) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
-        let keeper = tokio::spawn(keep_lease(self.store.clone(), self.holder, ttl, done.clone(), Arc::clone(&taken)));
+        // Should the round end by a panic, the lease is no longer renewed all the same.
+        let held = done.clone().drop_guard();
+        let keeper = tokio::spawn(keep_lease(self.store.clone(), self.holder, ttl, done, Arc::clone(&taken)));
         let result = self.both_lists(&taken).await;
-        done.cancel();
+        drop(held);
         // The keeper only ends early by a panic, and then the lease ends by itself.
         let _ = keeper.await;
         if matches!(result, Err(SweepError::Log(_))) {
@@ -152,28 +175,31 @@ impl Sweep {
 
     /// What moved, then what waits to be archived: never every task.
     async fn both_lists(&self, taken: &AtomicBool) -> Result<Swept, SweepError> {
-        let mut swept = Swept::default();
-        // A task that is on both lists is judged once a round.
-        let mut contradicted = HashSet::new();
+        let mut round = Round::new(std::mem::take(&mut *self.unsent.lock().unwrap_or_else(PoisonError::into_inner)));
         let mut after = None;
         loop {
             let tasks = self.store.dirty_tasks(after, self.settings.batch).await?;
             let Some(last) = tasks.last().filter(|_| !self.stop.is_cancelled()) else { break };
             after = Some(last.key());
-            self.look(&tasks, &mut swept, &mut contradicted).await?;
+            self.look(tasks, &mut round).await?;
             check_lease(taken)?;
         }
-        let closed_before = self.closed_before();
+        let (closed_before, begun) = (self.closed_before(), tokio::time::Instant::now());
         let mut after = None;
         loop {
             let mut tasks = self.store.tasks_to_archive(closed_before, after, self.settings.batch).await?;
             let Some(last) = tasks.last().filter(|_| !self.stop.is_cancelled()) else { break };
             after = last.closed_at.map(|at| (at, last.organization, last.task));
-            tasks.retain(|task| !contradicted.contains(&task.key()));
-            self.look(&tasks, &mut swept, &mut contradicted).await?;
+            tasks.retain(|task| !round.contradicted.contains(&task.key()));
+            self.look(tasks, &mut round).await?;
             check_lease(taken)?;
+            if begun.elapsed() >= ARCHIVING_MAX {
+                round.swept.more = true;
+                break;
+            }
         }
-        Ok(swept)
+        *self.unsent.lock().unwrap_or_else(PoisonError::into_inner) = round.unsent;
+        Ok(round.swept)
     }
 
     fn closed_before(&self) -> Timestamp {
@@ -190,54 +216,47 @@ impl Sweep {
     }
 
     /// Compares tasks with the store and does what follows for each.
-    async fn look(
-        &self,
-        tasks: &[SweptTask],
-        swept: &mut Swept,
-        contradicted: &mut HashSet<(OrganizationId, TaskId)>,
-    ) -> Result<(), SweepError> {
-        swept.compared += tasks.len() as u64;
-        let (whole, other) = self.compare(tasks).await?;
-        let mut settled = whole;
+    async fn look(&self, tasks: Vec<SweptTask>, round: &mut Round) -> Result<(), SweepError> {
+        round.swept.compared += tasks.len() as u64;
+        let (mut whole, other) = self.compare(tasks).await?;
         if !other.is_empty() {
-            let mended = self.mend(&other, swept).await?;
+            let (mended, prefixes) = self.mend(other, round).await?;
+            self.note_verified(prefixes).await?;
             // Where what was sent again is in the store already, the same look can end what it began.
             if !mended.is_empty() && self.stream.lands() {
                 let again = self.store.swept_tasks(&mended).await?;
-                settled.extend(self.compare(&again).await?.0);
+                whole.extend(self.compare(again).await?.0);
             }
         }
-        swept.whole += settled.len() as u64;
-        self.settle(settled, swept, contradicted).await
+        round.swept.whole += whole.len() as u64;
+        self.settle(whole, round).await
     }
 
     /// Parts tasks into those that the store has whole and the others, each with what it has.
-    async fn compare(&self, tasks: &[SweptTask]) -> Result<(Vec<SweptTask>, Vec<(SweptTask, Coverage)>), SweepError> {
+    async fn compare(
+        &self,
+        tasks: Vec<SweptTask>,
+    ) -> Result<(Vec<SweptTask>, HashMap<Key, (SweptTask, Coverage)>), SweepError> {
         let keys: Vec<_> = tasks.iter().map(SweptTask::key).collect();
         let found = self.log.coverage(&keys).await?;
         self.log_answers(true);
-        let found: HashMap<(OrganizationId, TaskId), Coverage> =
+        let found: HashMap<Key, Coverage> =
             found.into_iter().map(|coverage| ((coverage.organization, coverage.task), coverage)).collect();
-        let (mut whole, mut other) = (Vec::new(), Vec::new());
+        let (mut whole, mut other) = (Vec::new(), HashMap::new());
         for task in tasks {
             let none = Coverage::none(task.organization, task.task);
             let coverage = found.get(&task.key()).copied().unwrap_or(none);
             if coverage.is_whole(task.last_seq, task.reports) {
-                whole.push(task.clone());
+                whole.push(task);
             } else {
-                other.push((task.clone(), coverage));
+                other.insert(task.key(), (task, coverage));
             }
         }
         Ok((whole, other))
     }
 
     /// Archives what is due and proven; notes the others as found whole.
-    async fn settle(
-        &self,
-        whole: Vec<SweptTask>,
-        swept: &mut Swept,
-        contradicted: &mut HashSet<(OrganizationId, TaskId)>,
-    ) -> Result<(), SweepError> {
+    async fn settle(&self, whole: Vec<SweptTask>, round: &mut Round) -> Result<(), SweepError> {
         let closed_before = self.closed_before();
         let due = |task: &SweptTask| {
             task.closed_at.is_some_and(|at| at <= closed_before)
@@ -247,51 +266,88 @@ impl Sweep {
         // What was written anew may still be on its way, and would be read as it was.
         let settling =
             |task: &SweptTask| task.verify_failures > 0 && !self.stream.lands() && self.lost_before(task).is_none();
-        let (due, mut verified): (Vec<_>, Vec<_>) = whole.into_iter().filter(|task| !settling(task)).partition(due);
+        let (due, verified): (Vec<_>, Vec<_>) = whole.into_iter().filter(|task| !settling(task)).partition(due);
         for (task, verdict) in self.verify(due).await? {
             if self.stop.is_cancelled() {
                 break;
             }
-            match verdict {
-                Verdict::Proven => {
-                    if self.store.archive(&task, self.clock.now(), closed_before).await? {
-                        swept.archived += 1;
-                        self.counters.archived.inc();
-                    }
-                    // Otherwise it moved in the meantime: the next round looks again.
-                }
-                Verdict::Moved => {}
+            let done = match verdict {
+                Verdict::Proven => self.archive(&task, closed_before, round).await,
+                Verdict::Moved => Ok(()),
+                Verdict::Failed(error) => Err(error),
                 Verdict::Contradicted { highest_version, detail } => {
-                    swept.mismatched += 1;
-                    contradicted.insert(task.key());
-                    // The last failure leaves the log as it is. One that could not be answered does not count: a stream
-                    // that is away must not make it the last.
-                    let last = task.verify_failures + 1 >= VERIFY_FAILURES_MAX;
-                    if last || self.write_anew(&task, highest_version, swept).await? {
-                        self.contradicted(&task, &detail).await?;
-                    }
+                    self.answer(&task, highest_version, &detail, round).await
                 }
+            };
+            // One task must not keep the others from being archived.
+            if let Err(error) = done {
+                round.fail(&task, error)?;
             }
         }
-        if !verified.is_empty() {
-            let now = self.clock.now();
-            // What is written in the order of the keys cannot lock out another that does so too.
-            verified.sort_by_key(SweptTask::key);
-            self.store.mark_verified(&verified, now, now.minus(self.settings.quiet)).await?;
+        self.note_verified(verified).await
+    }
+
+    async fn archive(&self, task: &SweptTask, closed_before: Timestamp, round: &mut Round) -> Result<(), SweepError> {
+        // Otherwise it moved in the meantime: the next round looks again.
+        if self.store.archive(task, self.clock.now(), closed_before).await? {
+            round.swept.archived += 1;
+            self.counters.archived.inc();
+            self.rewritten.lock().unwrap_or_else(PoisonError::into_inner).remove(&task.key());
         }
         Ok(())
+    }
+
+    /// Answers a contradiction: the log is written anew, above every version that the store has of it. The last failure
+    /// leaves the log as it is. One that could not be answered does not count, nor one whose answer has not arrived: a
+    /// stream or a sink that is behind must not make it the last.
+    async fn answer(
+        &self,
+        task: &SweptTask,
+        highest_version: u64,
+        detail: &str,
+        round: &mut Round,
+    ) -> Result<(), SweepError> {
+        let written = self.rewritten.lock().unwrap_or_else(PoisonError::into_inner).get(&task.key()).copied();
+        let arrived = written.is_none_or(|version| version <= highest_version) || self.stream.lands();
+        let awaited = self.settings.patience * ANSWER_PATIENCE;
+        if !arrived && task.republished_at.is_some_and(|at| at > self.clock.now().minus(awaited)) {
+            return Ok(());
+        }
+        round.swept.mismatched += 1;
+        round.contradicted.insert(task.key());
+        let last = task.verify_failures + 1 >= VERIFY_FAILURES_MAX;
+        let version = highest_version.saturating_add(1);
+        if last {
+            self.contradicted(task, detail).await
+        } else if self.write_anew(task, version, round).await? {
+            self.rewritten.lock().unwrap_or_else(PoisonError::into_inner).insert(task.key(), version);
+            self.contradicted(task, detail).await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Notes tasks as found whole, up to the `last_seq` that each carries.
+    async fn note_verified(&self, mut verified: Vec<SweptTask>) -> Result<(), SweepError> {
+        if verified.is_empty() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        verified.sort_by_key(SweptTask::key);
+        Ok(self.store.mark_verified(&verified, now, now.minus(self.settings.quiet)).await?)
     }
 
     /// Counts that the store contradicts a log, and says so when it is left for good.
     async fn contradicted(&self, task: &SweptTask, detail: &str) -> Result<(), SweepError> {
         self.counters.mismatched.inc();
-        if task.verify_failures >= VERIFY_FAILURES_MAX {
+        // Another sweep may have counted it already.
+        if task.verify_failures >= VERIFY_FAILURES_MAX || !self.store.mark_mismatched(task).await? {
             return Ok(());
         }
-        self.store.mark_mismatched(task).await?;
         let failures = task.verify_failures + 1;
         let (organization, id) = task.key();
         if failures >= VERIFY_FAILURES_MAX {
+            self.rewritten.lock().unwrap_or_else(PoisonError::into_inner).remove(&task.key());
             tracing::error!(%organization, task = %id, failures, detail,
                 "log_mismatch: the log store contradicts this log; it stays in postgres and is not archived");
         } else {
@@ -299,25 +355,4 @@ impl Sweep {
         }
         Ok(())
     }
-}
-
-/// Renews the lease until `done`. When another process has taken it, `taken` says so; a round looks there between any two
-/// batches.
-async fn keep_lease(store: Store, holder: Uuid, ttl: Duration, done: CancellationToken, taken: Arc<AtomicBool>) {
-    loop {
-        tokio::select! {
-            () = done.cancelled() => return,
-            () = tokio::time::sleep(ttl / LEASE_RENEWALS) => {}
-        }
-        match store.hold_worker_lease(LEASE, holder, ttl).await {
-            Ok(true) => {}
-            Ok(false) => taken.store(true, Ordering::Release),
-            // Postgres may be back before the lease is over.
-            Err(error) => tracing::warn!(%error, "the lease of the sweep could not be renewed"),
-        }
-    }
-}
-
-fn check_lease(taken: &AtomicBool) -> Result<(), SweepError> {
-    if taken.load(Ordering::Acquire) { Err(SweepError::LeaseLost) } else { Ok(()) }
 }

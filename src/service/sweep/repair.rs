@@ -1,68 +1,134 @@
 //! Sending again what the log store lacks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Answering, PATIENCE_DOUBLINGS_MAX, Sweep, SweepError, Swept};
-use crate::domain::ids::{OrganizationId, TaskId};
+use super::round::{Key, Round};
+use super::{Answering, PATIENCE_DOUBLINGS_MAX, Sweep, SweepError};
+use crate::domain::ids::ReportId;
 use crate::domain::time::Timestamp;
 use crate::log::{Batch, Coverage, EventRow, Published, UsageRow};
 use crate::store::{LogPart, SweptTask, VERIFY_FAILURES_MAX};
 
 /// The version of a row that is sent again as it was: it lands beside its twin.
 const AGAIN: u64 = 1;
-/// How many seqs are read and sent at once.
+/// How many seqs are read at once.
 const CHUNK: i64 = 500;
-/// How long a round waits in all for a stream that takes nothing.
-const IN_VAIN_MAX: Duration = Duration::from_secs(5);
+/// Rows of several tasks go together, so many of them at least.
+const BATCH_ROWS: usize = 1_000;
+
+/// Rows that were read and not yet sent, and the tasks they are of.
+#[derive(Default)]
+struct Parcel {
+    batch: Batch,
+    tasks: Vec<SweptTask>,
+}
 
 impl Sweep {
     /// Looks closer at tasks that the store does not have whole: what is missing is sent again, what no log can have is
-    /// counted. Answers the tasks of which rows were sent and taken.
+    /// counted. Answers the tasks of which rows were sent and taken, and those of which the store has more than was
+    /// known, each with that as its `last_seq`.
     pub(super) async fn mend(
         &self,
-        other: &[(SweptTask, Coverage)],
-        swept: &mut Swept,
-    ) -> Result<Vec<(OrganizationId, TaskId)>, SweepError> {
+        other: HashMap<Key, (SweptTask, Coverage)>,
+        round: &mut Round,
+    ) -> Result<(Vec<Key>, Vec<SweptTask>), SweepError> {
         // Read after the store was: what is in the store was committed before, so no row of it can be ahead of this.
-        let keys: Vec<_> = other.iter().map(|(task, _)| task.key()).collect();
-        let now = self.store.swept_tasks(&keys).await?;
-        let mut mended = Vec::new();
-        for task in now {
-            if self.is_enough(swept) {
-                break;
+        let keys: Vec<_> = other.keys().copied().collect();
+        let (mut mended, mut prefixes, mut parcel) = (Vec::new(), Vec::new(), Parcel::default());
+        for task in self.store.swept_tasks(&keys).await? {
+            let Some((_, coverage)) = other.get(&task.key()) else { continue };
+            if coverage.is_prefix() && coverage.max_seq > task.verified_seq && coverage.max_seq <= task.last_seq {
+                // A busy task is never whole at the moment of the look; as far as it is, it need not be looked at again.
+                prefixes.push(SweptTask { last_seq: coverage.max_seq, ..task.clone() });
             }
-            let Some((_, coverage)) = other.iter().find(|(seen, _)| seen.key() == task.key()) else { continue };
-            let foreign = coverage.has_foreign(task.last_seq, task.reports);
-            if foreign {
-                swept.mismatched += 1;
-                let detail = format!(
-                    "it has {} seqs up to {}, {} event ids and {} reports, where the log has {} events and {} reports",
-                    coverage.seqs, coverage.max_seq, coverage.event_ids, coverage.reports, task.last_seq, task.reports
-                );
-                self.contradicted(&task, &detail).await?;
+            if let Err(error) = self.mend_one(&task, coverage, &mut parcel, round).await {
+                round.fail(&task, error)?;
             }
-            let (sent, lacking) = self.send_missing(&task, swept).await?;
-            if sent > 0 {
-                mended.push(task.key());
-            } else if foreign && !lacking && task.verify_failures >= VERIFY_FAILURES_MAX {
-                // Nothing is missing, and what is too much nobody here can take away.
-                self.store.leave(&task).await?;
+            if parcel.batch.len() >= BATCH_ROWS {
+                self.send_parcel(std::mem::take(&mut parcel), &mut mended, round).await?;
             }
         }
-        Ok(mended)
+        self.send_parcel(parcel, &mut mended, round).await?;
+        Ok((mended, prefixes))
     }
 
-    /// Whether a round sends nothing more: each batch would wait as long again.
-    fn is_enough(&self, swept: &Swept) -> bool {
-        self.stop.is_cancelled() || swept.in_vain >= IN_VAIN_MAX
+    async fn mend_one(
+        &self,
+        task: &SweptTask,
+        coverage: &Coverage,
+        parcel: &mut Parcel,
+        round: &mut Round,
+    ) -> Result<(), SweepError> {
+        let foreign = coverage.has_foreign(task.last_seq, task.reports);
+        if foreign && round.contradicted.insert(task.key()) {
+            round.swept.mismatched += 1;
+            let detail = format!(
+                "it has {} seqs up to {}, {} event ids and {} reports, where the log has {} events and {} reports",
+                coverage.seqs, coverage.max_seq, coverage.event_ids, coverage.reports, task.last_seq, task.reports
+            );
+            self.contradicted(task, &detail).await?;
+        }
+        let lacking = coverage.seqs < task.last_seq || coverage.reports < task.reports;
+        if foreign && !lacking && task.verify_failures >= VERIFY_FAILURES_MAX {
+            // Nothing is missing, and what is too much nobody here can take away.
+            return Ok(self.store.leave(task).await?);
+        }
+        let later = round.waiting.contains(&task.key()) || round.is_in_vain() || self.stop.is_cancelled();
+        let Some(lost_before) = self.lost_before(task).filter(|_| !later) else { return Ok(()) };
+        let (missing, known_reports) = self.missing(task, coverage).await?;
+        let ranges = ranges(&missing);
+        // At least one look, for the ledger, when no event is missing.
+        let looks = if ranges.is_empty() { vec![(0, 0)] } else { ranges };
+        let missing: HashSet<i64> = missing.into_iter().collect();
+        let mut found = false;
+        for (number, (first, last)) in looks.into_iter().enumerate() {
+            let with_ledger = number == 0 && coverage.reports < task.reports;
+            let Some(part) = self.store.log_of(task.key(), first, last, with_ledger).await? else { break };
+            let pinned = part.task.pinned();
+            let lost = |at: Timestamp| at <= lost_before;
+            let events = part.events.iter().filter(|event| lost(event.recorded_at) && missing.contains(&event.seq));
+            parcel.batch.events.extend(events.map(|event| EventRow::new(pinned, event, AGAIN, None)));
+            let rows = part.reports.iter().filter(|(_, row)| lost(row.recorded_at) && !known_reports.contains(&row.id));
+            parcel.batch.usage.extend(rows.map(|(account, row)| UsageRow::new(pinned, *account, row, AGAIN, None)));
+            found |= !parcel.batch.is_empty();
+            if parcel.batch.len() >= BATCH_ROWS {
+                // The rest of a long log comes in the rounds that follow.
+                break;
+            }
+        }
+        if found {
+            parcel.tasks.push(task.clone());
+        }
+        Ok(())
+    }
+
+    /// The seqs that the store lacks, ascending, and the reports that it has. Asks only what the counts do not tell.
+    async fn missing(
+        &self,
+        task: &SweptTask,
+        coverage: &Coverage,
+    ) -> Result<(Vec<i64>, HashSet<ReportId>), SweepError> {
+        let (organization, id) = task.key();
+        let missing = if coverage.is_prefix() {
+            (coverage.max_seq + 1..=task.last_seq).collect()
+        } else {
+            let stored: HashSet<i64> = self.log.seqs(organization, id).await?.into_iter().collect();
+            (1..=task.last_seq).filter(|seq| !stored.contains(seq)).collect()
+        };
+        let reports = if coverage.reports == 0 || coverage.reports >= task.reports {
+            HashSet::new()
+        } else {
+            self.log.report_ids(organization, id).await?.into_iter().collect()
+        };
+        Ok((missing, reports))
     }
 
     /// How old an entry of `task` must be to count as lost, or `None` while none is, or what was sent last, or waited
-    /// for a log store that was away, may still arrive. Asks nobody, so that a store that is behind is not asked about every task in every round.
+    /// for a log store that was away, may still arrive. Asks nobody, so that a store that is behind is not asked about
+    /// every task in every round.
     pub(super) fn lost_before(&self, task: &SweptTask) -> Option<Timestamp> {
         let now = self.clock.now();
         let doublings = task.republications.clamp(0, PATIENCE_DOUBLINGS_MAX);
@@ -79,55 +145,30 @@ impl Sweep {
         (waited && caught_up && old).then_some(lost_before)
     }
 
-    /// Sends the task's rows that the store lacks and that are old enough to be lost. Answers how many were taken, and
-    /// whether any is lacking at all.
-    async fn send_missing(&self, task: &SweptTask, swept: &mut Swept) -> Result<(u64, bool), SweepError> {
-        let Some(lost_before) = self.lost_before(task) else { return Ok((0, true)) };
-        let (organization, id) = task.key();
-        let stored: HashSet<i64> = self.log.seqs(organization, id).await?.into_iter().collect();
-        let missing: Vec<i64> = (1..=task.last_seq).filter(|seq| !stored.contains(seq)).collect();
-        let reports: HashSet<_> = self.log.report_ids(organization, id).await?.into_iter().collect();
-        let lacking = !missing.is_empty() || (reports.len() as u64) < task.reports.unsigned_abs();
-        if !lacking {
-            return Ok((0, false));
+    /// Sends the rows of several tasks together and notes what became of each.
+    async fn send_parcel(&self, parcel: Parcel, mended: &mut Vec<Key>, round: &mut Round) -> Result<(), SweepError> {
+        if parcel.batch.is_empty() {
+            return Ok(());
         }
-        let (mut sent, mut answered, mut ledger_done) = (0, false, false);
-        // At least one look, for the ledger, when no event is missing.
-        let ranges = ranges(&missing);
-        let looks = if ranges.is_empty() { vec![(0, 0)] } else { ranges };
-        for (first, last) in looks {
-            let Some(part) = self.store.log_of(task.key(), first, last).await? else { break };
-            let mut batch = Batch::default();
-            let pinned = part.task.pinned();
-            let lost = |at: Timestamp| at <= lost_before;
-            let events = part.events.iter().filter(|event| lost(event.recorded_at) && !stored.contains(&event.seq));
-            batch.events.extend(events.map(|event| EventRow::new(pinned, event, AGAIN, None)));
-            if !ledger_done {
-                let rows = part.reports.iter().filter(|(_, row)| lost(row.recorded_at) && !reports.contains(&row.id));
-                batch.usage.extend(rows.map(|(account, row)| UsageRow::new(pinned, *account, row, AGAIN, None)));
-                ledger_done = true;
+        let published = self.send(parcel.batch, round).await;
+        let now = self.clock.now();
+        for task in parcel.tasks {
+            // What a stream that is away did not take was not sent: it is tried again without more patience, but after
+            // the others, should it be the rows themselves that are not taken.
+            if published.delivered + published.refused == 0 {
+                round.unsent.insert(task.key());
+                continue;
             }
-            let published = self.send(batch, swept).await;
-            sent += published.delivered;
-            answered |= published.delivered + published.refused > 0;
-            if self.is_enough(swept) {
-                break;
-            }
+            mended.push(task.key());
+            self.store.mark_republished(&task, now).await?;
         }
-        // What a stream that is away did not take was not sent: the next round tries again, without more patience.
-        if answered {
-            self.store.mark_republished(task, self.clock.now()).await?;
-        }
-        Ok((sent, lacking))
+        Ok(())
     }
 
     /// Sends rows. A stream that takes nothing costs the time that it is waited for.
-    async fn send(&self, batch: Batch, swept: &mut Swept) -> Published {
-        if batch.is_empty() {
-            return Published::default();
-        }
+    async fn send(&self, batch: Batch, round: &mut Round) -> Published {
         let begun = Instant::now();
-        let stopped = Published { failed: u64::try_from(batch.len()).unwrap_or(u64::MAX), ..Published::default() };
+        let stopped = Published { failed: batch.len() as u64, ..Published::default() };
         let published = tokio::select! {
             biased;
             () = self.stop.cancelled() => stopped,
@@ -135,10 +176,10 @@ impl Sweep {
         };
         let Published { delivered, failed, refused, .. } = published;
         if delivered + refused == 0 {
-            swept.in_vain += begun.elapsed();
+            round.in_vain += begun.elapsed();
         }
-        swept.republished += delivered;
-        swept.unpublished += failed;
+        round.swept.republished += delivered;
+        round.swept.unpublished += failed;
         self.counters.republished.inc_by(delivered);
         self.counters.refused.inc_by(refused);
         if let Some(fault) = &published.fault {
@@ -147,31 +188,32 @@ impl Sweep {
         published
     }
 
-    /// Sends the whole log and ledger of a task with a version above every one that the store has of it. Answers whether
-    /// all of it was taken, or refused by the store itself.
+    /// Sends the whole log and ledger of a task under `version`. Answers whether all of it was taken, or refused by the
+    /// store itself.
     pub(super) async fn write_anew(
         &self,
         task: &SweptTask,
-        highest_version: u64,
-        swept: &mut Swept,
+        version: u64,
+        round: &mut Round,
     ) -> Result<bool, SweepError> {
-        let version = highest_version.saturating_add(1);
         let mut first = 1;
         while first <= task.last_seq {
+            if round.is_in_vain() || self.stop.is_cancelled() {
+                return Ok(false);
+            }
             let last = (first + CHUNK - 1).min(task.last_seq);
-            let Some(LogPart { task: row, events, reports }) = self.store.log_of(task.key(), first, last).await? else {
-                return Ok(true);
+            let Some(LogPart { task: row, events, reports }) =
+                self.store.log_of(task.key(), first, last, first == 1).await?
+            else {
+                return Ok(false);
             };
             let pinned = row.pinned();
             let mut batch = Batch::default();
             batch.events.extend(events.iter().map(|event| EventRow::new(pinned, event, version, None)));
-            if first == 1 {
-                batch
-                    .usage
-                    .extend(reports.iter().map(|(account, row)| UsageRow::new(pinned, *account, row, version, None)));
-            }
-            let published = self.send(batch, swept).await;
-            if published.failed > published.refused || self.is_enough(swept) {
+            let rows = reports.iter().map(|(account, row)| UsageRow::new(pinned, *account, row, version, None));
+            batch.usage.extend(rows);
+            let published = self.send(batch, round).await;
+            if published.failed > published.refused {
                 return Ok(false);
             }
             first = last + 1;
