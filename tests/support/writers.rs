@@ -129,9 +129,9 @@ async fn write(
         }
         acknowledged.fetch_add(1, Ordering::SeqCst);
         if is_report {
-            written.reports.push(key)
+            written.reports.push(key);
         } else {
-            written.events.extend(ids)
+            written.events.extend(ids);
         }
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
