@@ -9,8 +9,8 @@ use uuid::Uuid;
 use crate::process::Process;
 use crate::support::World;
 
-/// Clients find out soon that a broker is back, by default after up to 10 s, and that it has no topics, by default after
-/// 30 s.
+/// Clients find out soon that a broker is back, by default after up to 10 s, and that it has no topics, by default
+/// after 30 s.
 const SOON: &str = "reconnect.backoff.max.ms=500&topic.metadata.propagation.max.ms=1000";
 
 /// Of each topic.

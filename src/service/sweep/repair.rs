@@ -62,7 +62,8 @@ impl Sweep {
     }
 
     /// How old an entry of `task` must be to count as lost, or `None` while none is, or what was sent last, or waited
-    /// for a log store that was away, may still arrive. Asks nobody, so that a store that is behind is not asked about every task in every round.
+    /// for a log store that was away, may still arrive. Asks nobody, so that a store that is behind is not asked about
+    /// every task in every round.
     pub(super) fn lost_before(&self, task: &SweptTask) -> Option<Timestamp> {
         let now = self.clock.now();
         let doublings = task.republications.clamp(0, PATIENCE_DOUBLINGS_MAX);
@@ -147,8 +148,8 @@ impl Sweep {
         published
     }
 
-    /// Sends the whole log and ledger of a task with a version above every one that the store has of it. Answers whether
-    /// all of it was taken, or refused by the store itself.
+    /// Sends the whole log and ledger of a task with a version above every one that the store has of it. Answers
+    /// whether all of it was taken, or refused by the store itself.
     pub(super) async fn write_anew(
         &self,
         task: &SweptTask,
