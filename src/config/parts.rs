@@ -70,8 +70,8 @@ part! {
         /// Whether a proxy that pools by transaction stands in between: then statements are unnamed and run inside
         /// explicit transactions, at the price of more round trips.
         transaction_pooler: bool = false,
-        /// Whether `serve` brings the schema up to date first, under a lock, and makes the log's tables and topics, topics
-        /// that the cluster has lost too; otherwise `mandate migrate` must.
+        /// Whether `serve` brings the schema up to date first, under a lock, and makes the log's tables and topics,
+        /// topics that the cluster has lost too; otherwise `mandate migrate` must.
         migrate_at_start: bool = true,
     }
 }

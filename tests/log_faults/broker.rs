@@ -1,5 +1,7 @@
 //! A broker that is away.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -8,6 +10,20 @@ use crate::proof::end_and_prove;
 use crate::servers::KafkaServer;
 use crate::support::World;
 use crate::writers::{Writers, never, tasks};
+
+/// Between two calls of a writer.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits until what is written reaches the log store.
+async fn flows(world: &World, writers: &Writers) {
+    let stored = || world.service.counters().log.stored.get();
+    let before = stored();
+    at_length("rows reach the log store", async || {
+        writers.advance(5).await;
+        stored() > before + 20
+    })
+    .await;
+}
 
 /// Writers that go on while the broker is away: until rows were given up, and the outage is long enough.
 async fn goes_on_without(world: &World, writers: &Writers) {
@@ -26,18 +42,12 @@ async fn while_the_broker_is_away_writes_are_answered_as_usual_and_all_of_it_lan
     let place = Place::shared().on_kafka(kafka.address());
     let world = place.world(|_| {}).await;
     let (agent, tasks) = (world.agent().await, tasks(&world, 8).await);
-    let writers = Writers::start(8, &tasks, |_| agent.clone(), never);
-    writers.advance(100).await;
-    for kill in [false, true] {
-        if kill {
-            kafka.kill();
-        } else {
-            kafka.stop();
-        }
-        goes_on_without(&world, &writers).await;
-        kafka.start_again();
-        writers.advance(50).await;
-    }
+    let writers = Writers::paced(PAUSE, 8, &tasks, |_| agent.clone(), never);
+    flows(&world, &writers).await;
+    kafka.stop();
+    goes_on_without(&world, &writers).await;
+    kafka.start_again();
+    flows(&world, &writers).await;
     let written = writers.end().await;
     end_and_prove(&world, &place, &tasks, &written).await;
 }
@@ -49,18 +59,12 @@ async fn a_broker_that_comes_back_empty_gets_its_topics_again_and_all_of_it_land
     let place = Place::shared().on_kafka(kafka.address());
     let world = place.world(|settings| settings.database.migrate_at_start = true).await;
     let (agent, tasks) = (world.agent().await, tasks(&world, 8).await);
-    let writers = Writers::start(8, &tasks, |_| agent.clone(), never);
-    writers.advance(100).await;
+    let writers = Writers::paced(PAUSE, 8, &tasks, |_| agent.clone(), never);
+    flows(&world, &writers).await;
     kafka.kill();
     goes_on_without(&world, &writers).await;
     kafka.start_empty();
-    let published = || world.service.counters().log.published.get();
-    let before = published();
-    at_length("the stream takes rows again", async || {
-        writers.advance(5).await;
-        published() > before
-    })
-    .await;
+    flows(&world, &writers).await;
     let written = writers.end().await;
     end_and_prove(&world, &place, &tasks, &written).await;
 }

@@ -1,5 +1,5 @@
-//! What breaks on the way to the permanent log: brokers and log stores that stop, hang or lose their data, processes that
-//! are killed. Afterwards every acknowledged write is archived, once, and no log by half.
+//! What breaks on the way to the permanent log: brokers and log stores that stop, hang or lose their data, processes
+//! that are killed. Afterwards every acknowledged write is archived, once, and no log by half.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::missing_panics_doc, missing_docs)]
 

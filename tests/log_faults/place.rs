@@ -9,8 +9,9 @@ use uuid::Uuid;
 use crate::process::Process;
 use crate::support::World;
 
-/// Clients look soon for a broker that comes back; by default they wait for up to ten seconds.
-const RECONNECT: &str = "reconnect.backoff.max.ms=500";
+/// Clients find out soon that a broker is back, by default after up to 10 s, and that it has no topics, by default
+/// after 30 s.
+const SOON: &str = "reconnect.backoff.max.ms=500&topic.metadata.propagation.max.ms=1000";
 
 /// Of each topic.
 pub const PARTITIONS: i32 = 4;
@@ -64,7 +65,7 @@ impl Place {
     pub async fn world(&self, change: impl Fn(&mut Settings)) -> World {
         World::prepared(|settings| {
             if let Some(kafka) = &self.kafka {
-                settings.log.stream_url = SecretUrl::new(format!("kafka://{kafka}/?{RECONNECT}"));
+                settings.log.stream_url = SecretUrl::new(format!("kafka://{kafka}/?{SOON}"));
                 settings.log.topic_prefix = format!("{}.", self.name);
                 settings.log.sink_group.clone_from(&self.name);
                 settings.log.topic_partitions = PARTITIONS;

@@ -13,6 +13,8 @@ use crate::servers::ClickHouseServer;
 use crate::support::{Client, World};
 use crate::writers::{Writers, never, tasks, unavailable};
 
+/// Between two calls of a writer.
+const PAUSE: Duration = Duration::from_millis(20);
 /// The longest that a route of a living task takes, whatever the log store does.
 const PROMPT: Duration = Duration::from_secs(2);
 
@@ -44,7 +46,7 @@ async fn while_the_log_store_is_away_only_what_it_keeps_is_unavailable_and_all_o
     let (agent, ada) = (world.agent().await, world.person("ada"));
     let old = archived_task(&world, &agent).await;
     let tasks = tasks(&world, 8).await;
-    let writers = Writers::start(8, &tasks, |_| agent.clone(), never);
+    let writers = Writers::paced(PAUSE, 8, &tasks, |_| agent.clone(), never);
     writers.advance(100).await;
     let log = &world.service.counters().log;
     for kill in [false, true] {
@@ -79,7 +81,7 @@ async fn a_log_store_that_hangs_holds_up_nothing_but_its_own_reads_and_those_end
     let (agent, ada) = (world.agent().await, world.person("ada"));
     let old = archived_task(&world, &agent).await;
     let tasks = tasks(&world, 8).await;
-    let writers = Writers::start(8, &tasks, |_| agent.clone(), never);
+    let writers = Writers::paced(PAUSE, 8, &tasks, |_| agent.clone(), never);
     writers.advance(50).await;
     clickhouse.freeze();
     let begun = Instant::now();

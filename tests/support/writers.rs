@@ -37,11 +37,22 @@ impl Writers {
     /// Starts `count` writers on `tasks`, each at the client that `client` gives it. A writer ends when it is told to,
     /// or when its server goes away. Whatever is not `allowed` fails the test.
     pub fn start(count: usize, tasks: &[String], client: impl Fn(usize) -> Client, allowed: Allowed) -> Self {
+        Self::paced(Duration::ZERO, count, tasks, client, allowed)
+    }
+
+    /// The same, with a pause after each call: what is written meanwhile depends less on how fast the machine is.
+    pub fn paced(
+        pause: Duration,
+        count: usize,
+        tasks: &[String],
+        client: impl Fn(usize) -> Client,
+        allowed: Allowed,
+    ) -> Self {
         let (acknowledged, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let tasks = (0..count)
             .map(|nth| {
                 let (client, task) = (client(nth), tasks[nth % tasks.len()].clone());
-                tokio::spawn(write(client, task, nth, Arc::clone(&acknowledged), Arc::clone(&stop), allowed))
+                tokio::spawn(write(client, task, nth, Arc::clone(&acknowledged), Arc::clone(&stop), allowed, pause))
             })
             .collect();
         Self { acknowledged, stop, tasks }
@@ -80,6 +91,7 @@ async fn write(
     acknowledged: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     allowed: Allowed,
+    pause: Duration,
 ) -> Written {
     let mut written = Written::default();
     for nth in 0.. {
@@ -116,7 +128,14 @@ async fn write(
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         acknowledged.fetch_add(1, Ordering::SeqCst);
-        if is_report { written.reports.push(key) } else { written.events.extend(ids) }
+        if is_report {
+            written.reports.push(key);
+        } else {
+            written.events.extend(ids);
+        }
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
     }
     written
 }
