@@ -53,7 +53,10 @@ pub async fn measure(world: &World, arguments: &Arguments) -> Result<Section, Fa
         let ratio = format!("{:.2}", one.ratio_to(&figures[0]));
         vec![name.to_owned(), format!("{:.0}", one.throughput), ratio, one.latency(), one.cpu()]
     };
-    let json = |(name, one): (&str, &Figures)| json!({"server": name, "ratio": one.ratio_to(&figures[0]), "figures": one.json()});
+    let json = |(name, one): (&str, &Figures)| {
+        let ratio = one.ratio_to(&figures[0]);
+        json!({"server": name, "ratio": ratio, "figures": one.json()})
+    };
     Ok(Section {
         name: "publishing",
         title: format!("Publishing: append of 1 event, {CLIENTS} clients"),
