@@ -102,7 +102,10 @@ async fn client(address: SocketAddr, request: Vec<u8>, begin: Instant, end: Inst
             return Ok(latencies);
         }
         stream.write_all(&request).await?;
-        answer(&mut stream, &mut buffer).await?;
+        let status = answer(&mut stream, &mut buffer).await?;
+        if !(200..300).contains(&status) {
+            return Err(format!("refused: {}", String::from_utf8_lossy(&buffer)).into());
+        }
         let now = Instant::now();
         if sent >= begin && now <= end {
             latencies.push(u32::try_from((now - sent).as_micros())?);
@@ -110,8 +113,8 @@ async fn client(address: SocketAddr, request: Vec<u8>, begin: Instant, end: Inst
     }
 }
 
-/// Reads one answer to its end and refuses all but 2xx.
-async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<(), Failure> {
+/// Reads one answer to its end; answers its status.
+pub async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<u16, Failure> {
     buffer.clear();
     loop {
         if stream.read_buf(buffer).await? == 0 {
@@ -124,10 +127,7 @@ async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<(), Fail
         if buffer.len() < head + 4 + length {
             continue;
         }
-        if text.as_bytes().get(9) != Some(&b'2') {
-            return Err(format!("refused: {}", String::from_utf8_lossy(buffer)).into());
-        }
-        return Ok(());
+        return Ok(text.get(9..12).ok_or("an answer without a status")?.parse()?);
     }
 }
 

@@ -2,9 +2,11 @@
 //! `cargo bench --bench write_path -- [--seconds N] [--rounds N] [--json FILE]`.
 
 mod bare;
+mod figures;
 mod load;
 mod report;
 mod seed;
+mod service;
 mod world;
 
 use std::error::Error;

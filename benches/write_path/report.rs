@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::load::{Operation, Round};
+use super::figures::Figures;
+use super::load::Operation;
 
 /// One operation at one number of clients, on both servers.
 pub struct Row {
@@ -14,55 +15,10 @@ pub struct Row {
     pub bare: Figures,
 }
 
-/// All rounds of one server in one row.
-pub struct Figures {
-    rounds: Vec<f64>,
-    throughput: f64,
-    server_cpu_micros: f64,
-    postgres_cpu_micros: f64,
-    p50_micros: u32,
-    p99_micros: u32,
-}
-
-impl From<Vec<Round>> for Figures {
-    fn from(rounds: Vec<Round>) -> Self {
-        let all = |figure: fn(&Round) -> f64| rounds.iter().map(figure).collect::<Vec<_>>();
-        let mut latencies: Vec<u32> = rounds.iter().flat_map(|round| &round.latencies).copied().collect();
-        latencies.sort_unstable();
-        let at = |percent: usize| latencies.get(latencies.len() * percent / 100).copied().unwrap_or_default();
-        Self {
-            throughput: median(all(|round| round.throughput)),
-            server_cpu_micros: median(all(|round| round.server_cpu)) * 1e6,
-            postgres_cpu_micros: median(all(|round| round.postgres_cpu)) * 1e6,
-            rounds: all(|round| round.throughput),
-            p50_micros: at(50),
-            p99_micros: at(99),
-        }
-    }
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or_default()
-}
-
-impl Figures {
-    fn json(&self) -> Value {
-        json!({
-            "per_second": self.throughput,
-            "per_second_by_round": self.rounds,
-            "p50_micros": self.p50_micros,
-            "p99_micros": self.p99_micros,
-            "server_cpu_micros": self.server_cpu_micros,
-            "postgres_cpu_micros": self.postgres_cpu_micros,
-        })
-    }
-}
-
 impl Row {
     /// The median over the pairs of rounds: two that follow each other met the same machine.
     fn ratio(&self) -> f64 {
-        median(self.mandate.rounds.iter().zip(&self.bare.rounds).map(|(mandate, bare)| mandate / bare).collect())
+        self.mandate.ratio_to(&self.bare)
     }
 }
 
@@ -73,10 +29,6 @@ impl fmt::Display for Row {
             Operation::Heartbeat => "heartbeat",
         };
         let (mandate, bare) = (&self.mandate, &self.bare);
-        let latency = |figures: &Figures| {
-            format!("{:.2} / {:.2}", f64::from(figures.p50_micros) / 1e3, f64::from(figures.p99_micros) / 1e3)
-        };
-        let cpu = |figures: &Figures| format!("{:.0} + {:.0}", figures.server_cpu_micros, figures.postgres_cpu_micros);
         write!(
             f,
             "| {operation:<17} | {:>7} | {:>9.0} | {:>6.0} | {:>5.2} | {:>14} | {:>14} | {:>14} | {:>14} |",
@@ -84,10 +36,10 @@ impl fmt::Display for Row {
             mandate.throughput,
             bare.throughput,
             self.ratio(),
-            latency(mandate),
-            latency(bare),
-            cpu(mandate),
-            cpu(bare),
+            mandate.latency(),
+            bare.latency(),
+            mandate.cpu(),
+            bare.cpu(),
         )
     }
 }

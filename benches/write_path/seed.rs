@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use mandate::auth::mint::PersonMint;
 use mandate::auth::secrets;
 use mandate::service::Clock;
@@ -19,6 +20,9 @@ const AGENT: &str = "worker";
 const PERSON: &str = "ada";
 const ISSUER: &str = "https://people.example.com";
 const AUDIENCE: &str = "mandate";
+
+/// How many tasks are made at once.
+const AT_ONCE: usize = 8;
 
 /// A working task: what one client calls about.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -81,8 +85,12 @@ impl Callers {
         Ok(Self { organization, person: caller(person), agent: caller(agent) })
     }
 
-    /// Makes a task and opens a session of it.
-    pub async fn target(&self) -> Result<Target, Failure> {
+    /// Makes tasks and opens a session of each.
+    pub async fn targets(&self, count: usize) -> Result<Vec<Target>, Failure> {
+        futures::stream::iter(0..count).map(|_| self.target()).buffered(AT_ONCE).try_collect().await
+    }
+
+    async fn target(&self) -> Result<Target, Failure> {
         let body = json!({"agent_slug": AGENT, "title": "A task", "description": "Do it."});
         let task = self.person.post("/agent-tasks/", &body).await?;
         let short_id = text(&task, "/short_id")?.to_owned();

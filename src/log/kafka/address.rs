@@ -139,6 +139,8 @@ impl KafkaAddress {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", &self.brokers).set("client.id", "mandate");
         config.set("socket.keepalive.enable", "true");
+        // The library's own default, 10 s, is many times what a broker takes to restart, and rows wait that long.
+        config.set("reconnect.backoff.max.ms", "1000");
         config.extend(self.properties.iter().cloned());
         config
     }
