@@ -58,7 +58,7 @@ mod tests {
             (page(Some(2), Some(5), 9), 9, 3..=4),
         ] {
             let seqs: Vec<i64> = wanted.collect();
-            let whole = |seqs: &[i64]| page.is_whole(last_seq, seqs.to_vec().into_iter());
+            let whole = |seqs: &[i64]| page.is_whole(last_seq, seqs.iter().copied());
             assert!(whole(&seqs), "{page:?}");
             assert!(!whole(&seqs[1..]), "{page:?}");
             assert!(!whole(&seqs[..seqs.len() - 1]), "{page:?}");
