@@ -152,6 +152,7 @@ impl Installation {
             topic_prefix: log.topic_prefix,
             partitions: log.topic_partitions,
             replication: log.topic_replication,
+            remake: false,
             group: log.sink_group,
             publish_timeout: Duration::from_secs(log.publish_timeout_seconds),
             batch_rows: log.batch_rows,
