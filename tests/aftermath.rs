@@ -75,6 +75,10 @@ async fn worked() -> Vec<String> {
 async fn the_audit_finds_nothing_anywhere() {
     let (mut tasks, mut findings) = (0, Vec::new());
     for database in worked().await {
+        let query = "SELECT to_regclass('public.spoiled_on_purpose') IS NOT NULL";
+        if sqlx::query_scalar(query).fetch_one(&mut connect(&database).await).await.unwrap() {
+            continue;
+        }
         let mut settings = Settings::default();
         settings.database.url = SecretUrl::new(url_of(&database));
         settings.database.max_connections = 1;

@@ -74,6 +74,7 @@ async fn a_sweep_by_hand_archives_and_says_so(place: Place) {
 
 async fn the_audit_reads_archived_logs_and_finds_what_was_altered(place: Place) {
     let world = place.world().await;
+    world.spoil().await;
     let agent = world.agent().await;
     let (task, other) = (closed_task(&world, &agent).await, closed_task(&world, &agent).await);
     archived(&world, &task).await;

@@ -75,6 +75,7 @@ async fn a_round_over_idle_tasks_costs_the_same_however_many_there_are() {
     // Nothing else looks at tasks meanwhile.
     let alone = |settings: &mut Settings| settings.workers.roles = vec![Role::Api];
     let world = Place::new(Combination::DirectPostgres).world_with(alone).await;
+    world.spoil().await;
     sqlx::query("ALTER TABLE agent_runtime.tasks SET (autovacuum_enabled = false)").execute(&world.db).await.unwrap();
     let (task, agent) = (world.task().await, world.agent().await);
     agent.append(&task, json!([{"type": "turn", "payload": {"body": "x"}}])).await.expect(201);

@@ -35,7 +35,9 @@ async fn both_stores_have_the_same_columns() {
         let Engine::ClickHouse(client) = &fixture.engine else { unreachable!() };
         let query = "SELECT table, name, startsWith(type, 'Nullable') OR startsWith(type, 'LowCardinality(Nullable')
                         AS is_nullable
-                     FROM system.columns WHERE database = currentDatabase() ORDER BY table, position";
+                     FROM system.columns
+                     WHERE database = currentDatabase() AND table NOT IN ('agent_operations', 'agent_operations_feed')
+                     ORDER BY table, position";
         let found = client.query(query).fetch_all::<Described>().await.unwrap();
         let found: Vec<Column> = found.into_iter().map(|row| (row.table, row.name, row.is_nullable == 1)).collect();
         // PostgreSQL knows nothing of the columns of a view but their names.
@@ -56,7 +58,7 @@ async fn both_stores_have_the_same_columns() {
 async fn what_clickhouse_acknowledges_is_on_disk() {
     on_clickhouse(|fixture| async move {
         let Engine::ClickHouse(client) = &fixture.engine else { unreachable!() };
-        for table in &TABLES[..2] {
+        for table in ["agent_task_events", "agent_usage", "agent_operations"] {
             let query =
                 "SELECT engine_full FROM system.tables WHERE database = currentDatabase() AND name = {table:String}";
             let engine = client.query(query).param("table", table).fetch_one::<String>().await.unwrap();

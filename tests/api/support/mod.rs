@@ -205,6 +205,11 @@ impl World {
         self.service.close_what_is_due(100).await.unwrap()
     }
 
+    /// Notes that the test leaves something in this database that the audit of all of them must not look at.
+    pub async fn spoil(&self) {
+        sqlx::query("CREATE TABLE public.spoiled_on_purpose ()").execute(&self.db).await.unwrap();
+    }
+
     /// One round of the sweep.
     pub async fn sweep(&self) -> Swept {
         self.sweep.round().await.unwrap()
