@@ -56,7 +56,7 @@ impl Log {
                 replication: log.topic_replication,
                 // Who may change schemas at the start may do so later too.
                 remake: database.migrate_at_start,
-                group: log.sink_group.clone(),
+                group: format!("{}{}", log.topic_prefix, log.sink_group),
                 publish_timeout: timeout,
                 batch_rows: log.batch_rows,
                 batch_bytes: log.batch_bytes,

@@ -62,8 +62,10 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<(), Failure> {
         if swept.more {
             println!("more waits to be archived: run it again");
         }
-        if let Ok((oldest, mismatches)) = backlog {
-            println!("the oldest unverified entry is {oldest} s old; {mismatches} logs are left as contradicted");
+        let (oldest, left) = backlog.map_err(|fault| format!("{fault:?}"))?;
+        println!("the oldest unverified entry is {oldest} s old; {left} logs are left as contradicted");
+        if swept.mismatched > 0 || left > 0 {
+            return Err("the log store contradicts logs; they stay in postgres".into());
         }
         Ok(())
     })

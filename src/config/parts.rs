@@ -302,7 +302,7 @@ part! {
         /// `text` or `json`.
         log_format: LogFormat = LogFormat::Text,
         /// What is logged: a level, or levels by module such as `info,mandate::http=debug`.
-        log_filter: String = "info".to_owned(),
+        log_filter: String = "info,sqlx=warn".to_owned(),
     }
 }
 
@@ -321,10 +321,11 @@ part! {
         /// The stream: `direct:` (none: the publisher writes to the log store itself) or `kafka://host:port,…/?property=value&…`,
         /// with properties of librdkafka.
         stream_url: SecretUrl = SecretUrl::new("direct:"),
-        /// The log store: `clickhouse://user:password@host:8123/database`, with `?secure=true` for TLS. Unset: a schema
-        /// of the same PostgreSQL database.
+        /// The log store: `clickhouse://user:password@host:8123/database`, with `?secure=true` for TLS; without
+        /// a database, `mandate`. Unset: a schema of the same PostgreSQL database.
         store_url: Option<SecretUrl> = None,
-        /// What the names of the topics begin with, so that several installations can share a cluster.
+        /// What the names of the topics and of the sink's group begin with, so that several installations can share a
+        /// cluster.
         topic_prefix: String = String::new(),
         /// Partitions of a topic that `mandate migrate` makes.
         topic_partitions: i32 = 12; 1..=10_000,

@@ -1,7 +1,9 @@
 //! A task's log: read and appended to.
 
 use axum::extract::State;
-use http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use http::header::VARY;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -12,7 +14,7 @@ use super::auth::Authenticated;
 use super::body::RawBody;
 use super::export;
 use super::query::Query;
-use super::respond::{Answer, json, page};
+use super::respond::{Answer, json, linked, page};
 use super::views::{AppendedView, EventView};
 use crate::domain::harness_event::read_batch;
 use crate::service::{Clock, EventPage};
@@ -85,14 +87,23 @@ pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMa
         if !bounded {
             wanted.limit = app.settings().events_page_max;
         }
-        return export::lines(app, located, wanted, bounded).await;
+        let backwards = wanted.is_backwards();
+        let (response, next) = export::lines(app.clone(), located, wanted, bounded).await?;
+        let next = next.map(|seq| query.with(&[(if backwards { "before_seq" } else { "after_seq" }, seq.to_string())]));
+        return Ok(varying(linked(&app, response, next.as_deref())));
     }
     let backwards = wanted.is_backwards();
     let (events, more) = app.service().events(&located, &wanted).await?;
     let edge = if backwards { events.first() } else { events.last() };
     let name = if backwards { "before_seq" } else { "after_seq" };
     let next = edge.filter(|_| more).map(|edge| query.with(&[(name, edge.seq.to_string())]));
-    page(&app, &events.iter().map(EventView::from).collect::<Vec<_>>(), next.as_deref())
+    Ok(varying(page(&app, &events.iter().map(EventView::from).collect::<Vec<_>>(), next.as_deref())?))
+}
+
+/// Tells caches that the answer depends on what was accepted.
+fn varying(mut response: Response) -> Response {
+    response.headers_mut().append(VARY, HeaderValue::from_static("accept"));
+    response
 }
 
 /// Append events.

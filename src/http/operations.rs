@@ -79,6 +79,9 @@ pub async fn operations_log(State(app): State<App>, auth: Authenticated, query: 
         limit: parameters.limit(PAGE_DEFAULT, app.settings().page_size_max),
     };
     let cursor = parameters.cursor();
+    if wanted.start.zip(wanted.end).is_some_and(|(start, end)| end < start) {
+        parameters.fault("end", "must not be before start");
+    }
     let wanted = parameters.finish(wanted)?;
     let fingerprint = query.fingerprint();
     let after = match cursor {
@@ -112,7 +115,8 @@ fn position(place: &str) -> Result<OperationPosition, Refusal> {
 
 /// Read the proof of a task's log.
 ///
-/// With it `mandate verify` tells from an exported log alone whether that is whole and unchanged.
+/// With it `mandate verify` tells from an exported log alone whether that is whole and unchanged (all but the lists of
+/// what was redacted, which no digest covers).
 #[utoipa::path(get, path = "/organizations/{org}/agent-tasks/{task}/proof", operation_id = "read_proof", tag = "events",
     params(("org" = String, Path, description = "The organization's slug"),
         ("task" = String, Path, description = "The task's short id")),

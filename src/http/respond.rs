@@ -45,7 +45,11 @@ pub fn repeated(mut response: Response, replay: Replay) -> Response {
 
 /// An array, with a link to the next page when there is one; `next` is its path and query.
 pub fn page<T: Serialize>(app: &App, views: &[T], next: Option<&str>) -> Answer {
-    let mut response = ok(&views)?;
+    Ok(linked(app, ok(&views)?, next))
+}
+
+/// `response` with a link to the next page when there is one.
+pub fn linked(app: &App, mut response: Response, next: Option<&str>) -> Response {
     if let Some(next) = next {
         let base = app.settings().public_base.as_deref().unwrap_or_default();
         let link = format!("<{base}{next}>; rel=\"next\"");
@@ -53,5 +57,5 @@ pub fn page<T: Serialize>(app: &App, views: &[T], next: Option<&str>) -> Answer 
             response.headers_mut().insert(LINK, link);
         }
     }
-    Ok(response)
+    response
 }

@@ -69,7 +69,7 @@ impl ClickHouseLog {
     /// # Errors
     /// A URL that cannot be read.
     pub fn connect(url: &str, options: ClickHouseLogOptions) -> Result<Self, LogStoreError> {
-        let place = Place::parse(url).map_err(LogStoreError::Unavailable)?;
+        let place = Place::parse(url).map_err(LogStoreError::Setting)?;
         let mut server =
             Client::default().with_url(place.origin).with_product_info("mandate", env!("CARGO_PKG_VERSION"));
         if let Some(user) = place.user {

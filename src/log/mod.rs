@@ -41,6 +41,9 @@ pub enum LogStoreError {
     /// It holds a row that no version of this program wrote.
     #[error("impossible row in the log store: {0}")]
     ImpossibleRow(String),
+    /// Where it is cannot be read from the settings.
+    #[error("{0}")]
+    Setting(String),
 }
 
 impl LogStoreError {

@@ -41,7 +41,9 @@ impl From<LogStoreError> for ServiceError {
     fn from(fault: LogStoreError) -> Self {
         match fault {
             LogStoreError::Unavailable(_) => Self::Unavailable(fault.to_string()),
-            LogStoreError::Refused(_) | LogStoreError::ImpossibleRow(_) => Self::Internal(fault.to_string()),
+            LogStoreError::Refused(_) | LogStoreError::ImpossibleRow(_) | LogStoreError::Setting(_) => {
+                Self::Internal(fault.to_string())
+            }
         }
     }
 }

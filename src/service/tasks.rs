@@ -2,6 +2,7 @@
 
 use super::caller::Located;
 use super::{Caller, Principal, Service, ServiceError};
+use crate::domain::digest::{Digest, chain};
 use crate::domain::event::Event;
 use crate::domain::ids::{AgentId, ReportId, ShortId};
 use crate::domain::log_page::EventPage;
@@ -83,29 +84,38 @@ impl Service {
         let organization = located.task.organization;
         match self.store.events(organization, located.id, page).await? {
             LogRead::Here(events, more) => Ok((events, more)),
-            LogRead::Archived { last_seq } => self.archived_events(located, page, last_seq).await,
+            LogRead::Archived { last_seq, head } => self.archived_events(located, page, last_seq, head).await,
         }
     }
 
-    /// A part of an archived log of `last_seq` entries. It is sealed, so that a second look finds the same. A store that
-    /// does not have all of it, because it is another one or was set back, must not pass for one that has.
+    /// A part of an archived log of `last_seq` entries that ends in `head`. It is sealed, so that a second look finds the
+    /// same. A store that does not have all of it, because it is another one or was set back, or that has something else,
+    /// must not pass for one that has it.
     async fn archived_events(
         &self,
         located: &Located,
         page: &EventPage,
         last_seq: i64,
+        head: Digest,
     ) -> Result<(Vec<Event>, bool), ServiceError> {
         let organization = located.task.organization;
         let (events, more) = self.log.events(organization, located.id, page).await?;
-        let whole = if page.types.is_empty() {
+        let genuine = if page.types.is_empty() {
+            let chained = events.iter().scan(None, |previous, event| {
+                let follows = previous.replace(event.digest).or((event.seq == 1).then_some(Digest::ZERO));
+                Some(follows.is_none_or(|previous| chain(previous, located.id, event) == event.digest))
+            });
+            let ends = events.last().is_none_or(|last| last.seq != last_seq || last.digest == head);
             page.is_whole(last_seq, events.iter().map(|event| event.seq))
+                && ends
+                && chained.into_iter().all(|fits| fits)
         } else {
             let found = self.log.coverage(&[(organization, located.id)]).await?;
             found.first().is_some_and(|coverage| coverage.seqs == last_seq)
         };
-        if !whole {
+        if !genuine {
             tracing::error!(%organization, task = %located.id, last_seq, store = self.log.name(),
-                "an archived log is not whole in the log store");
+                "an archived log is not whole in the log store, or was changed there");
             return Err(ServiceError::Unavailable("an archived log is not whole in the log store".to_owned()));
         }
         Ok((events, more))

@@ -46,6 +46,8 @@ impl From<sqlx::Error> for StoreError {
                 "23505" => Self::Duplicate(fault.constraint().unwrap_or_default().to_owned()),
                 "40001" | "40P01" => Self::Conflict,
                 "MD001" => Self::Refused(fault.message().to_owned()),
+                // A schema or table that is not there.
+                "3F000" | "42P01" => Self::NotMigrated,
                 // Shutting down, starting, out of connections, cancelled by its time limit, a dropped pooler link.
                 code if code.starts_with("57P")
                     || code.starts_with("53")

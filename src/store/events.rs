@@ -5,7 +5,8 @@ use uuid::Uuid;
 
 use super::Store;
 use super::error::StoreError;
-use super::rows::{EVENT_COLUMNS, event};
+use super::rows::{EVENT_COLUMNS, Reader, event};
+use crate::domain::digest::Digest;
 use crate::domain::event::Event;
 use crate::domain::ids::{EventId, OrganizationId, TaskId};
 use crate::domain::log_page::EventPage;
@@ -19,6 +20,8 @@ pub enum LogRead {
     Archived {
         /// The length of the log.
         last_seq: i64,
+        /// Its head.
+        head: Digest,
     },
 }
 
@@ -33,7 +36,7 @@ impl Store {
     ) -> Result<LogRead, StoreError> {
         let direction = if page.is_backwards() { "DESC" } else { "ASC" };
         let mut query = QueryBuilder::<Postgres>::new(
-            "SELECT t.log_archived_at IS NOT NULL AS archived, t.last_seq, e.* FROM agent_runtime.tasks t LEFT JOIN LATERAL (SELECT ",
+            "SELECT t.log_archived_at IS NOT NULL AS archived, t.last_seq, t.log_digest AS head, e.* FROM agent_runtime.tasks t LEFT JOIN LATERAL (SELECT ",
         );
         query.push(EVENT_COLUMNS).push(
             " FROM agent_runtime.events e WHERE e.organization_id = t.organization_id AND e.task_id = t.id AND seq > ",
@@ -53,7 +56,8 @@ impl Store {
         lease.done().await?;
         match rows.first() {
             Some(first) if first.try_get("archived")? => {
-                return Ok(LogRead::Archived { last_seq: first.try_get("last_seq")? });
+                let r = Reader { table: "agent_runtime.tasks", row: first };
+                return Ok(LogRead::Archived { last_seq: r.get("last_seq")?, head: r.digest("head")? });
             }
             // The task is there and has no such event.
             Some(first) if first.try_get::<Option<i64>, _>("seq")?.is_none() => {

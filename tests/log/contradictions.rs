@@ -217,7 +217,19 @@ async fn an_archived_log_that_the_store_lost_is_never_read_as_empty(place: Place
     assert_eq!(lines.send().await.unwrap().status(), 503);
     // Nothing lies beyond the end, there or not.
     assert_eq!(vera.get(&format!("{path}?after_seq=1000")).await.expect(200), &json!([]));
-    world.log.store.append(&Batch { events, usage }).await.unwrap();
+    world.log.store.append(&Batch { events: events.clone(), usage }).await.unwrap();
+    assert_eq!(vera.all(&format!("{path}?limit=5")).await.len(), events.len());
+    // Changed is as bad as lost, wherever the page begins, to the last entry.
+    let last = events.last().unwrap();
+    for changed in [&events[3], last] {
+        let altered = EventRow { payload: "{\"body\":\"never said\"}".to_owned(), version: 5, ..changed.clone() };
+        world.log.store.append(&Batch { events: vec![altered], usage: Vec::new() }).await.unwrap();
+        vera.get(&format!("{path}?after_seq={}", changed.seq - 2)).await.refused(503, "unavailable");
+        vera.get(&path).await.refused(503, "unavailable");
+        let right = EventRow { version: 6, ..changed.clone() };
+        world.log.store.append(&Batch { events: vec![right], usage: Vec::new() }).await.unwrap();
+        vera.get(&path).await.expect(200);
+    }
     world.prove().await;
 }
 

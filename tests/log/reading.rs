@@ -57,6 +57,18 @@ async fn an_export_proves_itself_before_and_after_the_archive(place: Place) {
     assert!(after.starts_with(&part));
     let newest = export(&world, &task, "?before_seq=4").await;
     assert_eq!(newest.lines().count(), 3);
+    // Bounded and backwards, it is the newest below, as in an array; and it leads on.
+    let vera = world.person("vera");
+    for query in ["?before_seq=9&limit=3", "?limit=4", "?after_seq=2&before_seq=8&limit=3"] {
+        let path = format!("/agent-tasks/{task}/events{query}");
+        let array = vera.get(&path).await;
+        let lines = vera.request(Method::GET, &path).header("accept", "application/x-ndjson").send().await.unwrap();
+        let link = lines.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
+        assert_eq!(link.as_deref(), array.header("link"), "{query}");
+        assert!(lines.headers().get_all("vary").iter().any(|vary| vary == "accept"));
+        let seqs = |text: &str| text.match_indices("\"seq\":").count();
+        assert_eq!(seqs(&lines.text().await.unwrap()), seqs(&array.text), "{query}");
+    }
 }
 
 /// Every way in which a copy can differ from the log is found.
