@@ -290,6 +290,9 @@ fn closed_table(before: &Aggregate, stepped: &Stepped, by_time_or_operator: bool
             prop_assert!(unchanged || refused, "{:?}", stepped.decision);
         }
         Command::Append { only_tool_calls: true, .. } | Command::Report { .. } => prop_assert!(!closed(refusal)),
+        Command::AssociateProject { .. } | Command::DissociateProject { .. } => {
+            prop_assert!(!closed(refusal), "projects may change after the close");
+        }
         Command::Withdraw { .. } | Command::Resolve { .. } => {
             // Nothing is open, so the state of the request answers.
             let settled = matches!(
