@@ -1,5 +1,8 @@
 //! Dependencies and associated projects: their rows, and the one commit that changes two tasks.
 
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use time::OffsetDateTime;
@@ -8,8 +11,9 @@ use uuid::Uuid;
 use super::Store;
 use super::error::{CommitError, StoreError};
 use super::rows::{Reader, TASK_COLUMNS, task};
+use crate::domain::event::Event;
 use crate::domain::ids::{OrganizationId, ProjectId, TaskId};
-use crate::domain::payload::Project;
+use crate::domain::payload::{Payload, Project};
 use crate::domain::relation::{Dependency, DependencyChange, Edit, ProjectEdit};
 use crate::domain::task::Task;
 
@@ -39,7 +43,73 @@ fn project(row: &PgRow) -> Result<Project, StoreError> {
     })
 }
 
+/// The rows that a task's log must tell of, for the audit.
+pub(super) struct Related {
+    dependencies: BTreeMap<(TaskId, TaskId), Dependency>,
+    projects: BTreeMap<ProjectId, Project>,
+}
+
+impl Related {
+    /// Where the rows differ from what the log tells.
+    pub fn faults(&self, events: &[Event]) -> Vec<String> {
+        let (mut dependencies, mut projects) = (BTreeMap::new(), BTreeMap::new());
+        for event in events {
+            // A payload that cannot be read is found by the folding.
+            match Payload::read(&event.event_type, &event.payload) {
+                Ok(Payload::DependencyAdded(told)) => {
+                    let row = Dependency {
+                        dependent: told.dependent_task_id,
+                        prerequisite: told.prerequisite_task_id,
+                        created_by_kind: told.created_by_kind,
+                        created_by: told.created_by,
+                        created_at: told.created_at,
+                    };
+                    dependencies.insert((row.dependent, row.prerequisite), row);
+                }
+                Ok(Payload::DependencyRemoved(told)) => {
+                    dependencies.remove(&(told.dependent_task_id, told.prerequisite_task_id));
+                }
+                Ok(Payload::ProjectAssociated(told)) => {
+                    projects.insert(told.project_id, told);
+                }
+                Ok(Payload::ProjectDissociated(told)) => {
+                    projects.remove(&told.project_id);
+                }
+                _ => {}
+            }
+        }
+        let mut faults = Vec::new();
+        faults.extend(difference("dependencies", &self.dependencies, &dependencies));
+        faults.extend(difference("associated projects", &self.projects, &projects));
+        faults
+    }
+}
+
+fn difference<K: Ord, R: Debug + PartialEq>(what: &str, rows: &BTreeMap<K, R>, log: &BTreeMap<K, R>) -> Option<String> {
+    let all = |rows: &BTreeMap<K, R>| format!("{:?}", rows.values().collect::<Vec<_>>());
+    (rows != log).then(|| format!("its {what} differ from its log: rows {}, log {}", all(rows), all(log)))
+}
+
 impl Store {
+    /// The rows of a task, read in the transaction of an audit.
+    pub(super) async fn related(&self, db: &mut PgConnection, key: (Uuid, Uuid)) -> Result<Related, StoreError> {
+        let dependencies = format!(
+            "SELECT {DEPENDENCY_COLUMNS} FROM agent_runtime.task_dependencies
+             WHERE organization_id = $1 AND (dependent_task_id = $2 OR prerequisite_task_id = $2)"
+        );
+        let projects = format!(
+            "SELECT {PROJECT_COLUMNS} FROM agent_runtime.task_projects WHERE organization_id = $1 AND task_id = $2"
+        );
+        let dependencies = self.rows_of(db, dependencies, key).await?;
+        let projects = self.rows_of(db, projects, key).await?;
+        let dependencies = dependencies.iter().map(dependency).collect::<Result<Vec<_>, _>>()?;
+        let projects = projects.iter().map(project).collect::<Result<Vec<_>, _>>()?;
+        Ok(Related {
+            dependencies: dependencies.into_iter().map(|row| ((row.dependent, row.prerequisite), row)).collect(),
+            projects: projects.into_iter().map(|row| (row.project_id, row)).collect(),
+        })
+    }
+
     /// The row that says that `dependent` requires `prerequisite`.
     pub async fn dependency(
         &self,

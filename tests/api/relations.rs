@@ -266,6 +266,36 @@ async fn agents_and_triggers_change_no_relation() {
     assert_eq!(world.footprint().await, before);
 }
 
+#[tokio::test]
+async fn the_audit_finds_a_row_that_the_logs_do_not_tell() {
+    let world = World::new().await;
+    let oscar = world.person("oscar");
+    let (a, b) = (world.task().await, world.task().await);
+    add(&oscar, &a, &b).await.expect(204);
+    let project = format!("/agent-tasks/{a}/projects/{}", world.seed.project_id);
+    oscar.send(oscar.request(reqwest::Method::PUT, &project)).await.expect(204);
+    world.prove().await;
+    for (there, back, found) in [
+        (
+            "UPDATE agent_runtime.task_dependencies SET created_by = 'eve'",
+            "UPDATE agent_runtime.task_dependencies SET created_by = 'oscar'",
+            vec!["its dependencies differ from its log"; 2],
+        ),
+        (
+            "UPDATE agent_runtime.task_projects SET project_slug = 'other'",
+            "UPDATE agent_runtime.task_projects SET project_slug = 'app'",
+            vec!["its associated projects differ from its log"],
+        ),
+    ] {
+        sqlx::query(there).execute(&world.db).await.unwrap();
+        let findings = world.audit().await;
+        assert_eq!(findings.len(), found.len(), "{findings:?}");
+        assert!(findings.iter().zip(found).all(|(finding, found)| finding.contains(found)), "{findings:?}");
+        sqlx::query(back).execute(&world.db).await.unwrap();
+    }
+    world.prove().await;
+}
+
 /// How often each of the two tasks' dependency is added.
 const LOOPS: u32 = 200;
 
@@ -315,7 +345,7 @@ async fn crossing_dependencies_with_closes_reassigns_and_the_sweep_never_deadloc
             tokio::task::yield_now().await;
         }
     };
-    join(loops, sweeps).await;
+    join(Box::pin(loops), Box::pin(sweeps)).await;
 
     // Each operation stands on both logs, or on that of the side that was not archived.
     let mut operations: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
