@@ -51,8 +51,9 @@ pub fn closed_is_final(life: &Life, stepped: &Stepped) -> Held {
         prop_assert_eq!(state(before), state(after));
         prop_assert_eq!(stepped.before.sessions(), life.task.sessions());
         prop_assert_eq!(stepped.before.requests(), life.task.requests());
+        let added = ["usage.reported", "tool.called", "project.associated", "project.dissociated"];
         for name in change(stepped).map(types).unwrap_or_default() {
-            prop_assert!(["usage.reported", "tool.called"].contains(&name), "{} after the close", name);
+            prop_assert!(added.contains(&name), "{} after the close", name);
         }
     }
     prop_assert_eq!(after.ending.is_some(), after.closed_at.is_some());
