@@ -12,6 +12,7 @@ use super::payload::{
     JsonText, OutcomeSet, Payload, RequestResolved, SessionClosed, StateChanged, TaskCreated, UsageReported,
 };
 use super::refusal::Refusal;
+use super::relation::{Edit, ProjectEdit};
 use super::request::RequestStatus;
 use super::session::TASK_CLOSED;
 use super::status::StateReason;
@@ -58,6 +59,7 @@ pub struct Change {
     alive: Option<SessionId>,
     touched_sessions: Vec<SessionId>,
     touched_requests: Vec<RequestId>,
+    project: Option<ProjectEdit>,
     body_hash: BodyHash,
 }
 
@@ -107,6 +109,11 @@ impl Change {
         &self.touched_requests
     }
 
+    /// The associated project that it adds or removes.
+    pub fn project(&self) -> Option<&ProjectEdit> {
+        self.project.as_ref()
+    }
+
     /// The hash of the body that asked for it.
     pub fn body_hash(&self) -> BodyHash {
         self.body_hash
@@ -140,6 +147,7 @@ impl<'a, 'c> Draft<'a, 'c> {
             alive: None,
             touched_sessions: Vec::new(),
             touched_requests: Vec::new(),
+            project: None,
             body_hash: context.body_hash,
         };
         Self { context, change }
@@ -180,6 +188,7 @@ impl<'a, 'c> Draft<'a, 'c> {
             alive: None,
             touched_sessions: Vec::new(),
             touched_requests: Vec::new(),
+            project: None,
             body_hash: context.body_hash,
         };
         Ok(Self { context, change })
@@ -284,6 +293,16 @@ impl<'a, 'c> Draft<'a, 'c> {
     pub fn request(&mut self, id: RequestId, payload: &Payload, session: Option<SessionId>) -> Result<(), Refusal> {
         self.change.touched_requests.push(id);
         self.write_content(payload, session)
+    }
+
+    /// Adds or removes an associated project with its event.
+    pub fn project(&mut self, edit: ProjectEdit) -> Result<(), Refusal> {
+        let payload = match &edit {
+            Edit::Add(row) => Payload::ProjectAssociated(row.clone()),
+            Edit::Remove(row) => Payload::ProjectDissociated(row.clone()),
+        };
+        self.change.project = Some(edit);
+        self.write(&payload, None)
     }
 
     /// Voids an open request.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::digest::Digest;
 use super::event::ActorKind;
-use super::ids::{AccountId, EventId, PersonId, ReportId, RequestId, SessionId};
+use super::ids::{AccountId, EventId, PersonId, ProjectId, ReportId, RequestId, SessionId};
 use super::money::TokenCounts;
 use super::outcome::Ending;
-use super::payload::{JsonText, PhaseChanged};
+use super::payload::{JsonText, PhaseChanged, Project};
 use super::refusal::Checked;
 use super::request::{Artifact, RequestKind, RequestStatus};
 use super::time::Timestamp;
@@ -221,6 +221,22 @@ pub enum Command {
         body: Checked<String>,
         /// Whether it pauses the task too.
         hold: Checked<bool>,
+    },
+    /// A person associates a project.
+    AssociateProject {
+        /// The project.
+        project: ProjectId,
+        /// Its slug now.
+        slug: String,
+        /// The row, when the task has the project already; as new as the snapshot.
+        found: Option<Project>,
+    },
+    /// A person takes the association of a project back.
+    DissociateProject {
+        /// The project.
+        project: ProjectId,
+        /// The row, when the task has the project; as new as the snapshot.
+        found: Option<Project>,
     },
     /// A harness ends the task.
     SetOutcome {

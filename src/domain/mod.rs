@@ -20,6 +20,7 @@ pub mod principal;
 pub mod read;
 pub mod redaction;
 pub mod refusal;
+pub mod relation;
 pub mod request;
 pub mod session;
 pub mod status;

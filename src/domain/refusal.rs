@@ -113,6 +113,8 @@ pub enum Refusal {
     RequestExpired(Timestamp),
     /// Other digests were reviewed than the request binds to.
     DigestMismatch(Vec<Digest>),
+    /// The project is the task's primary one.
+    PrimaryProject,
     /// The agent is disabled.
     AgentDisabled,
     /// The budget is above what the agent's settings allow.

@@ -19,6 +19,7 @@ mod operations;
 mod outcome;
 pub mod problem;
 mod query;
+mod relations;
 mod requests;
 mod respond;
 pub mod server;
@@ -155,6 +156,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(control::reassign))
         .routes(routes!(control::reply))
         .routes(routes!(outcome::set))
+        .routes(routes!(relations::relations))
+        .routes(routes!(relations::require, relations::release))
+        .routes(routes!(relations::projects))
+        .routes(routes!(relations::associate, relations::dissociate))
         .routes(routes!(operations::agent_usage))
         .routes(routes!(operations::operations_log))
         .merge(directory::routes())

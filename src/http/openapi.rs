@@ -56,6 +56,11 @@ fn open_enums() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
         ("TaskState", "outcome", Outcome::NAMES),
         ("TaskState", "outcome_reason", OutcomeReason::NAMES),
         ("OriginView", "kind", origins),
+        ("RelatedTaskView", "status", Status::NAMES),
+        ("RelatedTaskView", "outcome", Outcome::NAMES),
+        ("RelatedTaskView", "outcome_reason", OutcomeReason::NAMES),
+        ("RelatedTaskView", "created_by_kind", ActorKind::NAMES),
+        ("AssociatedProjectView", "added_by_kind", ActorKind::NAMES),
         ("RequestView", "kind", RequestKind::NAMES),
         ("RequestView", "status", RequestStatus::NAMES),
         ("ResolutionView", "channel", Channel::NAMES),
@@ -112,6 +117,13 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if scoped && path.matches('{').count() > 1 {
         let code = if directory { "not_found" } else { "task_not_found" };
         problems.push(("404", code, "There is no such thing for this caller", "Not Found"));
+    }
+    if operation["tags"][0] == "relations" && method != "get" {
+        let code = if path.ends_with("{project}") && method == "put" { "primary_project" } else { "task_archived" };
+        problems.push(("409", code, "The state refuses", "Conflict"));
+        if path.ends_with("{other}") && method == "put" {
+            problems.push(("422", "invalid_body", "A task does not require itself", "Unprocessable Content"));
+        }
     }
     if directory {
         problems.extend(conflict_of(path, method).map(|code| ("409", code, "The state refuses", "Conflict")));

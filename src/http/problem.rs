@@ -206,6 +206,9 @@ impl From<Refusal> for Problem {
                 conflict("digest_mismatch", "the request binds to other digests; it stays open")
                     .with("artifact_digests", digests.iter().map(ToString::to_string).collect::<Vec<_>>())
             }
+            Refusal::PrimaryProject => {
+                conflict("primary_project", "the project is the task's primary one; only others are associated")
+            }
             Refusal::AgentDisabled => conflict("agent_disabled", "the agent is disabled"),
             Refusal::BudgetAboveDefault(limit) => {
                 unprocessable("budget_above_default", format!("the agent's budget is {limit}; it can only be lowered"))

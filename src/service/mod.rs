@@ -12,6 +12,7 @@ mod metrics;
 pub mod operations;
 pub mod outbox;
 pub mod outcome;
+pub mod relations;
 pub mod requests;
 pub mod sessions;
 pub mod sweep;
@@ -247,15 +248,20 @@ impl Service {
         Err(Failed::Error(ServiceError::Unavailable("the task changes too fast".to_owned())))
     }
 
-    /// The command with what must be as new as the snapshot: the report that it corrects, and earlier corrections.
-    /// Read after the snapshot, for each decision: another correction moves `last_seq`, so the compare in the commit
-    /// holds for them too.
+    /// The command with what must be as new as the snapshot: the report that it corrects and earlier corrections, or
+    /// the associated project. Read after the snapshot, for each decision: another correction or association moves
+    /// `last_seq`, so the compare in the commit holds for them too.
     async fn complete(&self, order: &Order<'_>, command: &Command) -> Result<Command, ServiceError> {
         let mut command = command.clone();
         if let Command::Report { report: Ok(report), .. } = &mut command
             && let Some(Correction { original, chain }) = &mut report.corrects
         {
             *chain = self.store.correction_chain(order.organization, order.task, *original).await?;
+        }
+        if let Command::AssociateProject { project, found, .. } | Command::DissociateProject { project, found } =
+            &mut command
+        {
+            *found = self.store.task_project(order.organization, order.task, *project).await?;
         }
         Ok(command)
     }

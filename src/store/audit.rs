@@ -138,6 +138,7 @@ impl Store {
         let requests = requests.iter().map(request).collect::<Result<Vec<_>, _>>()?;
         let reports = read(LEDGER_COLUMNS, "budget_ledger", "task_id", "seq").await?;
         let reports = reports.iter().map(ledger).collect::<Result<Vec<_>, _>>()?;
+        let related = self.related(&mut lease, key).await?;
         lease.done().await?;
         let (events, left_behind) = match archive.filter(|_| row.log_archived_at().is_some()) {
             Some(archive) => match archive.log(row.pinned().organization_id, row.id()).await {
@@ -162,13 +163,17 @@ impl Store {
             faults.extend(left_in_postgres(left_behind));
             faults.extend(log_faults(&kept, &events, &reports));
         }
+        // Of an archived task the log of the other side tells what became of a dependency.
+        if kept.task().log_archived_at().is_none() {
+            faults.extend(related.faults(&events));
+        }
         for fault in faults {
             audit.findings.push(Finding { place: place(kept.task()), fault });
         }
         Ok(())
     }
 
-    async fn rows_of(
+    pub(super) async fn rows_of(
         &self,
         db: &mut PgConnection,
         statement: String,

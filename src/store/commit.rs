@@ -26,7 +26,7 @@ impl Store {
     /// in the statement that writes, so a conflict means that somebody was first: read again, decide again.
     pub async fn commit(&self, change: &Change, account: Option<AccountId>) -> Result<(), CommitError> {
         let guards = change.guards();
-        if guards.concurrency.is_none() && guards.silent.is_none() {
+        if guards.concurrency.is_none() && guards.silent.is_none() && change.project().is_none() {
             let mut lease = self.lease().await?;
             let written = self.write(&mut lease, change, account).await?;
             lease.done().await?;
@@ -43,11 +43,15 @@ impl Store {
         if !self.write(&mut lease, change, account).await? {
             return Err(CommitError::Conflict);
         }
+        if let Some(edit) = change.project() {
+            self.edit_project(&mut lease, change.next().task(), edit).await?;
+        }
         lease.done().await?;
         Ok(())
     }
 
-    async fn write(
+    /// Writes the change if its task is as it was; answers whether it was.
+    pub(super) async fn write(
         &self,
         db: &mut PgConnection,
         change: &Change,

@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod heartbeat;
 mod lease;
+mod relations;
 mod requests;
 mod rows;
 mod sessions;

@@ -9,9 +9,9 @@ use crate::support::{Client, World};
 const MEMBERS: [(&str, &str); 4] = [("vera", "viewer"), ("oscar", "operator"), ("abe", "approver"), ("ada", "admin")];
 
 /// A route of people: method, path below the organization, body, the permission, and what it answers those who hold it.
-/// `{t}` is a fresh task with an open request `{r}`.
+/// `{t}` is a fresh task with an open request `{r}`; `{o}` is another task and `{p}` a project.
 fn routes() -> Vec<(Method, &'static str, Value, &'static str, u16)> {
-    let (get, post) = (Method::GET, Method::POST);
+    let (get, post, put, delete) = (Method::GET, Method::POST, Method::PUT, Method::DELETE);
     let new = json!({"agent_slug": "reviewer", "title": "t", "description": "d"});
     vec![
         (post.clone(), "/agent-tasks/", new, "create", 201),
@@ -25,6 +25,12 @@ fn routes() -> Vec<(Method, &'static str, Value, &'static str, u16)> {
         (get.clone(), "/agent-tasks/{t}/proof", Value::Null, "read", 200),
         (get.clone(), "/agent-usage", Value::Null, "read", 200),
         (get.clone(), "/operations-log", Value::Null, "read", 200),
+        (get.clone(), "/agent-tasks/{t}/relations", Value::Null, "read", 200),
+        (get.clone(), "/agent-tasks/{t}/projects", Value::Null, "read", 200),
+        (put.clone(), "/agent-tasks/{t}/requires/{o}", Value::Null, "manage", 204),
+        (delete.clone(), "/agent-tasks/{t}/requires/{o}", Value::Null, "manage", 204),
+        (put, "/agent-tasks/{t}/projects/{p}", Value::Null, "manage", 204),
+        (delete, "/agent-tasks/{t}/projects/{p}", Value::Null, "manage", 204),
         (get, "/requests", Value::Null, "read", 200),
         (post.clone(), "/agent-tasks/{t}/pause", Value::Null, "manage", 200),
         (post.clone(), "/agent-tasks/{t}/resume", Value::Null, "manage", 200),
@@ -59,6 +65,13 @@ async fn call(client: &Client, method: &Method, path: &str, body: &Value) -> cra
     client.send(request).await
 }
 
+/// The path of a route, with another task and the seeded project where it names them.
+async fn path_of(world: &World, route: &str, task: &str, request: &str) -> String {
+    let other = if route.contains("{o}") { world.task().await } else { String::new() };
+    let project = world.seed.project_id.to_string();
+    route.replace("{t}", task).replace("{r}", request).replace("{o}", &other).replace("{p}", &project)
+}
+
 async fn standing(ada: &Client, task: &str) -> Value {
     ada.get(&format!("/agent-tasks/{task}")).await.expect(200).clone()
 }
@@ -71,7 +84,7 @@ async fn every_route_of_people_is_open_to_the_roles_that_hold_its_permission_and
         for (person, role) in MEMBERS {
             let task = world.task().await;
             let request = agent.ask(&task, &[]).await;
-            let path = route.replace("{t}", &task).replace("{r}", &request);
+            let path = path_of(&world, route, &task, &request).await;
             let before = standing(&ada, &task).await;
             let reply = call(&world.person(person), &method, &path, &body).await;
             let what = format!("{role}: {method} {route}");
@@ -86,7 +99,7 @@ async fn every_route_of_people_is_open_to_the_roles_that_hold_its_permission_and
         // Who holds no role in the organization, and who does not say who they are.
         let task = world.task().await;
         let request = agent.ask(&task, &[]).await;
-        let path = route.replace("{t}", &task).replace("{r}", &request);
+        let path = path_of(&world, route, &task, &request).await;
         let before = standing(&ada, &task).await;
         call(&world.person("stranger"), &method, &path, &body).await.refused(403, "organization_forbidden");
         call(&world.anyone(), &method, &path, &body).await.refused(401, "unauthenticated");
@@ -105,7 +118,7 @@ async fn service_accounts_hold_no_permission_of_people() {
         }
         let task = world.task().await;
         let request = agent.ask(&task, &[]).await;
-        let path = route.replace("{t}", &task).replace("{r}", &request);
+        let path = path_of(&world, route, &task, &request).await;
         let before = standing(&ada, &task).await;
         let code = if permission == "resolve" { "person_required" } else { "permission_denied" };
         call(&agent, &method, &path, &body).await.refused(403, code);

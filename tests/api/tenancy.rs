@@ -56,8 +56,10 @@ async fn an_id_of_another_organization_answers_like_an_unknown_one() {
     let get = |path: String| (ada.clone(), Method::GET, path, json!(null));
     let person = |path: String, body: Value| (ada.clone(), Method::POST, path, body);
     let harness = |path: String, body: Value| (agent.clone(), Method::POST, path, body);
+    let set = |method: Method, path: String| (ada.clone(), method, path, json!(null));
+    let our_project = world.seed.project_id;
     // Every route that names a task, a session or a request: with theirs, and with one that nobody has.
-    let in_path = |task: &str, session: &str, request: &str| {
+    let in_path = |task: &str, session: &str, request: &str, project: &str| {
         vec![
             get(format!("/agent-tasks/{task}")),
             get(format!("/agent-tasks/{task}/events")),
@@ -69,6 +71,16 @@ async fn an_id_of_another_organization_answers_like_an_unknown_one() {
             person(format!("/agent-tasks/{task}/cancel"), json!({"force": true})),
             person(format!("/agent-tasks/{task}/reassign"), json!({"owner": "ada"})),
             person(format!("/agent-tasks/{task}/reply"), json!({"body": "x"})),
+            get(format!("/agent-tasks/{task}/relations")),
+            get(format!("/agent-tasks/{task}/projects")),
+            set(Method::PUT, format!("/agent-tasks/{task}/requires/{ours}")),
+            set(Method::PUT, format!("/agent-tasks/{ours}/requires/{task}")),
+            set(Method::DELETE, format!("/agent-tasks/{task}/requires/{ours}")),
+            set(Method::DELETE, format!("/agent-tasks/{ours}/requires/{task}")),
+            set(Method::PUT, format!("/agent-tasks/{task}/projects/{our_project}")),
+            set(Method::DELETE, format!("/agent-tasks/{task}/projects/{our_project}")),
+            set(Method::PUT, format!("/agent-tasks/{ours}/projects/{project}")),
+            set(Method::DELETE, format!("/agent-tasks/{ours}/projects/{project}")),
             person(
                 format!("/agent-tasks/{task}/requests/{request}/resolve"),
                 json!({"status": "answered", "answer": "a"}),
@@ -93,7 +105,8 @@ async fn an_id_of_another_organization_answers_like_an_unknown_one() {
             harness(format!("/agent-tasks/{ours}/requests/{request}/withdraw"), json!({})),
         ]
     };
-    let pairs = in_path("T-2", &theirs.session, &theirs.request).into_iter().zip(in_path("T-99", UNKNOWN, UNKNOWN));
+    let foreign = in_path("T-2", &theirs.session, &theirs.request, &theirs.seed.project_id.to_string());
+    let pairs = foreign.into_iter().zip(in_path("T-99", UNKNOWN, UNKNOWN, UNKNOWN));
     for (foreign, unknown) in pairs {
         let mut answers = Vec::new();
         for (client, method, path, body) in [&foreign, &unknown] {

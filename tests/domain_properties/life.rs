@@ -169,6 +169,8 @@ pub fn snapshot(full: &Aggregate, command: &Command) -> Aggregate {
         | Command::Cancel { .. }
         | Command::Reassign { .. }
         | Command::Reply { .. }
+        | Command::AssociateProject { .. }
+        | Command::DissociateProject { .. }
         | Command::TimeOut
         | Command::Stop
         | Command::DeleteAgent => (None, None),

@@ -51,8 +51,9 @@ pub fn closed_is_final(life: &Life, stepped: &Stepped) -> Held {
         prop_assert_eq!(state(before), state(after));
         prop_assert_eq!(stepped.before.sessions(), life.task.sessions());
         prop_assert_eq!(stepped.before.requests(), life.task.requests());
+        let added = ["usage.reported", "tool.called", "project.associated", "project.dissociated"];
         for name in change(stepped).map(types).unwrap_or_default() {
-            prop_assert!(["usage.reported", "tool.called"].contains(&name), "{} after the close", name);
+            prop_assert!(added.contains(&name), "{} after the close", name);
         }
     }
     prop_assert_eq!(after.ending.is_some(), after.closed_at.is_some());
@@ -290,6 +291,9 @@ fn closed_table(before: &Aggregate, stepped: &Stepped, by_time_or_operator: bool
             prop_assert!(unchanged || refused, "{:?}", stepped.decision);
         }
         Command::Append { only_tool_calls: true, .. } | Command::Report { .. } => prop_assert!(!closed(refusal)),
+        Command::AssociateProject { .. } | Command::DissociateProject { .. } => {
+            prop_assert!(!closed(refusal), "projects may change after the close");
+        }
         Command::Withdraw { .. } | Command::Resolve { .. } => {
             // Nothing is open, so the state of the request answers.
             let settled = matches!(

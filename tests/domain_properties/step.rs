@@ -8,10 +8,10 @@ use mandate::domain::command::{
 };
 use mandate::domain::digest::Digest;
 use mandate::domain::event::{ActorKind, EventType};
-use mandate::domain::ids::{AccountId, EventId, ModelId, PersonId, ReportId, RequestId, SessionId};
+use mandate::domain::ids::{AccountId, EventId, ModelId, PersonId, ProjectId, ReportId, RequestId, SessionId};
 use mandate::domain::money::{Prices, TokenCounts};
 use mandate::domain::outcome::{Ending, Outcome};
-use mandate::domain::payload::{JsonText, PhaseChanged};
+use mandate::domain::payload::{JsonText, PhaseChanged, Project};
 use mandate::domain::refusal::{Checked, Refusal};
 use mandate::domain::request::{RequestKind, RequestStatus};
 use mandate::domain::time::Timestamp;
@@ -37,6 +37,8 @@ pub enum Kind {
     Cancel,
     Reassign,
     Reply,
+    Associate,
+    Dissociate,
     SetOutcome,
     TimeOut,
     Stop,
@@ -73,6 +75,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         2 => Just(Kind::Cancel),
         3 => Just(Kind::Reassign),
         4 => Just(Kind::Reply),
+        2 => Just(Kind::Associate),
+        2 => Just(Kind::Dissociate),
         2 => Just(Kind::SetOutcome),
         1 => Just(Kind::TimeOut),
         1 => Just(Kind::Stop),
@@ -196,6 +200,10 @@ impl Step {
                 body: self.checked(true, "Go on.".to_owned()),
                 hold: self.checked(false, flags.0),
             },
+            Kind::Associate => {
+                Command::AssociateProject { project: self.project(), slug: "app".to_owned(), found: self.associated() }
+            }
+            Kind::Dissociate => Command::DissociateProject { project: self.project(), found: self.associated() },
             Kind::SetOutcome => {
                 let outcome = Outcome::ALL[usize::from(picks.0) % Outcome::ALL.len()];
                 let reason = outcome.reasons().get(usize::from(picks.1) % outcome.reasons().len().max(1)).copied();
@@ -208,6 +216,21 @@ impl Step {
             Kind::Stop => Command::Stop,
             Kind::DeleteAgent => Command::DeleteAgent,
             Kind::Archive => return None,
+        })
+    }
+
+    fn project(&self) -> ProjectId {
+        ProjectId(Uuid::from_u128(u128::from(self.picks.0 % 3)))
+    }
+
+    /// The row of the project, if the task has it already.
+    fn associated(&self) -> Option<Project> {
+        self.flags.0.then(|| Project {
+            project_id: self.project(),
+            project_slug: "app".to_owned(),
+            added_by_kind: "human".to_owned(),
+            added_by: "ada".to_owned(),
+            added_at: Timestamp::EPOCH,
         })
     }
 

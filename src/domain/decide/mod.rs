@@ -3,10 +3,12 @@
 mod control;
 mod events;
 mod outcome;
+mod relations;
 mod requests;
 mod sessions;
 mod usage;
 
+pub use relations::dependency;
 pub use requests::REQUEST_TTL_MAX;
 
 use super::aggregate::Aggregate;
@@ -104,6 +106,13 @@ impl Aggregate {
                 control::reply(self, event_id, body, hold, life == L::Cancelling, context)
             }
 
+            (C::AssociateProject { project, slug, found }, L::Open | L::Cancelling | L::Closed) => {
+                relations::associate(self, project, slug, found.as_ref(), context)
+            }
+            (C::DissociateProject { found, .. }, L::Open | L::Cancelling | L::Closed) => {
+                relations::dissociate(self, found, context)
+            }
+
             (C::SetOutcome { session, outcome }, L::Open | L::Cancelling) => {
                 outcome::set(self, session, outcome, life == L::Cancelling, context)
             }
@@ -142,6 +151,8 @@ impl Aggregate {
                 | C::Cancel { .. }
                 | C::Reassign { .. }
                 | C::Reply { .. }
+                | C::AssociateProject { .. }
+                | C::DissociateProject { .. }
                 | C::SetOutcome { .. },
                 L::Archived,
             ) => Err(Refusal::TaskArchived),

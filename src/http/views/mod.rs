@@ -3,6 +3,7 @@
 
 mod events;
 mod operations;
+mod relations;
 mod requests;
 mod sessions;
 mod tasks;
@@ -10,6 +11,7 @@ mod usage;
 
 pub use events::{AppendedView, EventView};
 pub use operations::{AgentUsageView, OperationView, ProofView};
+pub use relations::{AssociatedProjectView, RelationsView};
 pub use requests::{InboxView, RequestAnswer, RequestView, ResolveAnswer};
 pub use sessions::{SessionAnswer, SessionView};
 pub use tasks::{TaskState, TaskView, WaitingView};
