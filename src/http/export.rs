@@ -18,10 +18,15 @@ pub const NDJSON: &str = "application/x-ndjson";
 
 /// Whether the caller asks for lines.
 pub fn is_wanted(headers: &HeaderMap) -> bool {
+    accepts(headers, NDJSON)
+}
+
+/// Whether the caller names this media type among those that it accepts.
+pub fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|accept| {
         accept
             .split(',')
-            .any(|kind| kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(NDJSON)))
+            .any(|kind| kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(media_type)))
     })
 }
 

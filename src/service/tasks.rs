@@ -80,11 +80,18 @@ impl Service {
 
     /// A part of a task's log, and whether there is more, wherever the log is.
     pub async fn events(&self, located: &Located, page: &EventPage) -> Result<(Vec<Event>, bool), ServiceError> {
-        let organization = located.task.organization;
-        match self.store.events(organization, located.id, page).await? {
-            LogRead::Here(events, more) => Ok((events, more)),
-            LogRead::Archived { last_seq } => self.archived_events(located, page, last_seq).await,
+        let LogRead { events, more, .. } = self.look(located, page).await?;
+        Ok((events, more))
+    }
+
+    /// The same, with how far the log was at that very moment.
+    pub(super) async fn look(&self, located: &Located, page: &EventPage) -> Result<LogRead, ServiceError> {
+        let read = self.store.events(located.task.organization, located.id, page).await?;
+        if !read.head.archived {
+            return Ok(read);
         }
+        let (events, more) = self.archived_events(located, page, read.head.last_seq).await?;
+        Ok(LogRead { head: read.head, events, more })
     }
 
     /// A part of an archived log of `last_seq` entries. It is sealed, so that a second look finds the same. A store that
