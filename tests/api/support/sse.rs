@@ -50,13 +50,11 @@ impl Sse {
                 return Some(parse(std::str::from_utf8(&block).unwrap().trim_end()));
             }
             let chunk = tokio::time::timeout(Duration::from_secs(20), self.response.chunk());
-            match chunk.await.expect("a stream is never silent for so long").unwrap() {
-                Some(chunk) => self.read.extend_from_slice(&chunk),
-                None => {
-                    assert_eq!(self.read, b"", "cut off");
-                    return None;
-                }
-            }
+            let Some(chunk) = chunk.await.expect("a stream is never silent for so long").unwrap() else {
+                assert_eq!(self.read, b"", "cut off");
+                return None;
+            };
+            self.read.extend_from_slice(&chunk);
         }
     }
 
