@@ -11,6 +11,7 @@ use crate::directory::{AccountKind, Directory};
 use crate::domain::principal::Identity;
 use crate::domain::refusal::Refusal;
 use crate::domain::time::Timestamp;
+use crate::service::caller::Located;
 use crate::service::{Caller, Principal, ServiceError};
 
 /// The caller of a route under `/organizations/{org}`, with the parameters of its path.
@@ -34,9 +35,10 @@ impl Authenticated {
         }
     }
 
-    /// The caller as the directory knows it now.
-    pub async fn again(&self, app: &App) -> Result<Caller, Problem> {
-        resolve(self.identity.clone(), self.param("org").to_owned(), app.directory()).await
+    /// Whether the caller may read the task still. Roles, memberships and credentials may have gone while a read waited.
+    pub async fn still_reads(&self, app: &App, located: &Located) -> Result<(), Problem> {
+        let caller = resolve(self.identity.clone(), self.param("org").to_owned(), app.directory()).await?;
+        Ok(caller.may_read(&located.task)?)
     }
 }
 

@@ -120,7 +120,11 @@ pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMa
     let backwards = wanted.is_backwards();
     let wait = wait.filter(|_| wanted.before_seq.is_none());
     let (events, more) = match wait {
-        Some(wait) => app.service().await_events(&located, &wanted, Duration::from_secs(wait.seconds)).await?,
+        Some(wait) => {
+            let found = app.service().await_events(&located, &wanted, Duration::from_secs(wait.seconds)).await?;
+            auth.still_reads(&app, &located).await?;
+            found
+        }
         None => app.service().events(&located, &wanted).await?,
     };
     let edge = if backwards { events.first() } else { events.last() };

@@ -105,18 +105,19 @@ impl Reader {
             }
             let events = self.app.service().next_events(&mut self.following).await?;
             if !events.is_empty() {
+                if !self.may_still_read().await {
+                    return Ok(None);
+                }
                 return chunk(b"", &events).map(Some);
             }
         }
         Ok(None)
     }
 
-    /// Roles, memberships and credentials may have gone since. A directory that is away takes nothing from anybody.
+    /// A directory that is away takes nothing from anybody.
     async fn may_still_read(&self) -> bool {
-        match self.auth.again(&self.app).await {
-            Ok(caller) => caller.may_read(&self.located.task).is_ok(),
-            Err(problem) => problem.status.is_server_error(),
-        }
+        let still = self.auth.still_reads(&self.app, &self.located).await;
+        still.map_or_else(|problem| problem.status.is_server_error(), |()| true)
     }
 }
 

@@ -163,6 +163,23 @@ async fn a_stream_ends_when_its_reader_may_read_no_longer() {
 }
 
 #[tokio::test]
+async fn what_comes_after_the_permission_went_is_not_sent() {
+    let world = World::new().await;
+    let (vera, agent) = (world.person("vera"), world.agent().await);
+    let (task, session) = world.working(&agent).await;
+    let mut stream = Sse::open(&vera, &task, "", Some("2")).await;
+    stream.event().await.unwrap();
+    let path = format!("/agent-tasks/{task}/events?after_seq=3&wait=50");
+    let waiting = tokio::spawn(async move { vera.get(&path).await });
+    eventually("both wait", async || world.service.waiting_reads().counts().reads == 2).await;
+    world.person("ada").delete("/members/vera").await.expect(204);
+    agent.say(&task, &session, "Among us.").await.expect(201);
+    assert!(stream.rest().await.is_empty());
+    waiting.await.unwrap().refused(403, "organization_forbidden");
+    assert_nothing_left(&world).await;
+}
+
+#[tokio::test]
 async fn a_silent_stream_is_not_dead() {
     let world = World::with(|settings| {
         settings.waiting.comment_ms = 500;
