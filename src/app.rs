@@ -26,7 +26,7 @@ use crate::service::sweep::{Sweep, SweepSettings};
 use crate::service::{Clock, Service, ServiceSettings};
 use crate::shutdown::Shutdown;
 use crate::store::{Store, StoreError, StoreOptions};
-use crate::workers::{self, Expiry, Publisher, Sweeper, run_sink};
+use crate::workers::{self, Expiry, Lookout, Publisher, Sweeper, run_sink};
 pub use log::Log;
 
 /// The folder of the signing key within the data folder.
@@ -151,6 +151,7 @@ impl Mandate {
             ServiceSettings {
                 heartbeat_interval: Duration::from_secs(settings.sessions.heartbeat_interval_seconds),
                 request_ttl: Duration::from_secs(settings.requests.ttl_seconds),
+                waiting_reads_max: settings.waiting.reads_max,
             },
         );
         let mut inbox = None;
@@ -179,6 +180,7 @@ impl Mandate {
                 },
                 page_size_max: settings.limits.page_size_max,
                 events_page_max: settings.limits.events_page_max,
+                comment_interval: Duration::from_millis(settings.waiting.comment_ms),
             },
         );
         Ok(Self { settings, store, log, inbox, clock, service, directory, app })
@@ -246,6 +248,17 @@ impl Mandate {
         if does(&self.settings, Role::Expiry) {
             let tick = Duration::from_millis(self.settings.workers.expiry_interval_ms);
             shutdown.tasks().spawn(workers::run(expiry, tick, shutdown.soft().clone()));
+        }
+        if does(&self.settings, Role::Api) {
+            let tick = Duration::from_millis(self.settings.waiting.tick_ms);
+            let lookout = Arc::new(Lookout::new(Arc::clone(&self.service)));
+            shutdown.tasks().spawn(workers::run(lookout, tick, shutdown.soft().clone()));
+            let (service, stop) = (Arc::clone(&self.service), shutdown.soft().clone());
+            shutdown.tasks().spawn(async move {
+                stop.cancelled().await;
+                // Nobody who waits holds up the end.
+                service.waiting_reads().end();
+            });
         }
         if does(&self.settings, Role::Sweep) {
             let tick = Duration::from_secs(self.settings.archive.sweep_interval_seconds);

@@ -20,7 +20,7 @@ pub use part::{Fault, Secret, SecretUrl};
 use part::{Faults, Row};
 pub use parts::{
     ArchiveSettings, AuthSettings, DatabaseSettings, LimitSettings, LogFormat, LogSettings, RequestSettings, Role,
-    ServerSettings, SessionSettings, TelemetrySettings, WorkerSettings,
+    ServerSettings, SessionSettings, TelemetrySettings, WaitingSettings, WorkerSettings,
 };
 
 /// The variable that names the settings file when no argument does.
@@ -51,6 +51,8 @@ pub struct Settings {
     pub limits: LimitSettings,
     /// The background workers.
     pub workers: WorkerSettings,
+    /// Reads that wait for events.
+    pub waiting: WaitingSettings,
     /// Logging.
     pub telemetry: TelemetrySettings,
     /// The permanent log.
@@ -164,6 +166,7 @@ impl Settings {
         self.archive.check_ranges(&mut faults);
         self.limits.check_ranges(&mut faults);
         self.workers.check_ranges(&mut faults);
+        self.waiting.check_ranges(&mut faults);
         self.telemetry.check(&mut faults);
         self.log.check(&mut faults);
         faults.require(
@@ -206,6 +209,7 @@ fn rows() -> Vec<Row> {
         ArchiveSettings::rows(),
         LimitSettings::rows(),
         WorkerSettings::rows(),
+        WaitingSettings::rows(),
         TelemetrySettings::rows(),
         LogSettings::rows(),
     ]

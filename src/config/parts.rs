@@ -276,6 +276,19 @@ part! {
     }
 }
 
+part! {
+    /// Reads that wait for events.
+    WaitingSettings: "waiting" {
+        /// How often the database is asked, in one query for all reads that wait, what other processes wrote, in
+        /// milliseconds. What the same process writes is seen at once.
+        tick_ms: u64 = 500; 10..=10_000,
+        /// The most reads that wait or stream at once in this process; further ones are 503.
+        reads_max: usize = 10_000; 1..=1_000_000,
+        /// How often a stream writes a comment and looks whether its reader may still read, in milliseconds.
+        comment_ms: u64 = 14_000; 100..=15_000,
+    }
+}
+
 /// How log lines are written.
 #[derive(Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]

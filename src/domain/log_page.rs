@@ -13,6 +13,34 @@ pub struct EventPage {
     pub limit: u32,
 }
 
+/// How far a task's log is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogHead {
+    /// The length of the log.
+    pub last_seq: i64,
+    /// Whether the task is closed.
+    pub closed: bool,
+    /// Whether the log is sealed in the log store: then nothing can come any more.
+    pub archived: bool,
+}
+
+impl LogHead {
+    /// Whether there is something to see for who has seen `seen`.
+    pub fn is_news_after(&self, seen: &Self) -> bool {
+        self.last_seq > seen.last_seq || (self.archived && !seen.archived)
+    }
+
+    /// What two looks at one log know together, whichever came first: a log only grows.
+    #[must_use]
+    pub fn joined(self, other: Self) -> Self {
+        Self {
+            last_seq: self.last_seq.max(other.last_seq),
+            closed: self.closed || other.closed,
+            archived: self.archived || other.archived,
+        }
+    }
+}
+
 impl EventPage {
     /// Whether the page is read from its end: the newest below `before_seq`.
     pub fn is_backwards(&self) -> bool {

@@ -10,12 +10,15 @@ use crate::auth::TokenError;
 use crate::directory::{AccountKind, Directory};
 use crate::domain::principal::Identity;
 use crate::domain::refusal::Refusal;
+use crate::domain::time::Timestamp;
+use crate::service::caller::Located;
 use crate::service::{Caller, Principal, ServiceError};
 
 /// The caller of a route under `/organizations/{org}`, with the parameters of its path.
 pub struct Authenticated {
     /// Who calls.
     pub caller: Caller,
+    identity: Identity,
     params: Vec<(String, String)>,
 }
 
@@ -23,6 +26,19 @@ impl Authenticated {
     /// A parameter of the path; empty when the route has none of that name.
     pub fn param(&self, name: &str) -> &str {
         self.params.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str())
+    }
+
+    /// When the token ends.
+    pub fn expires_at(&self) -> Timestamp {
+        match &self.identity {
+            Identity::Person { expires_at, .. } | Identity::Service { expires_at, .. } => *expires_at,
+        }
+    }
+
+    /// Whether the caller may read the task still. Roles, memberships and credentials may have gone while a read waited.
+    pub async fn still_reads(&self, app: &App, located: &Located) -> Result<(), Problem> {
+        let caller = resolve(self.identity.clone(), self.param("org").to_owned(), app.directory()).await?;
+        Ok(caller.may_read(&located.task)?)
     }
 }
 
@@ -40,11 +56,11 @@ impl FromRequestParts<App> for Authenticated {
         if slug.contains('\0') {
             return Err(Refusal::OrganizationForbidden.into());
         }
-        let caller = resolve(identity, slug, app.directory()).await?;
+        let caller = resolve(identity.clone(), slug, app.directory()).await?;
         if params.iter().any(|(_, value)| value.contains('\0')) {
             return Err(Problem::no_route());
         }
-        Ok(Self { caller, params })
+        Ok(Self { caller, identity, params })
     }
 }
 

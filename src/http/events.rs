@@ -1,5 +1,7 @@
 //! A task's log: read and appended to.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::response::Response;
 use http::header::VARY;
@@ -15,7 +17,9 @@ use super::body::RawBody;
 use super::export;
 use super::query::Query;
 use super::respond::{Answer, json, linked, page};
+use super::stream;
 use super::views::{AppendedView, EventView};
+use super::waiting::{self, Wait};
 use crate::domain::harness_event::read_batch;
 use crate::service::{Clock, EventPage};
 
@@ -62,16 +66,26 @@ pub struct AppendEvents {
 /// Read a task's log.
 ///
 /// Ascends by seq. `before_seq` alone gives the newest below it, still ascending.
+///
+/// With `wait` the answer is held until there is such an event or the time is up (then it is empty). As
+/// `text/event-stream` the log is sent and then followed: `id` is the seq, `event` the type, `data` the event. The stream
+/// ends when a closed task's log is sent whole, and when the token ends; `Last-Event-ID` goes on behind what was seen.
 #[utoipa::path(get, path = "/organizations/{org}/agent-tasks/{task}/events", operation_id = "read_events", tag = "events",
     params(("org" = String, Path, description = "The organization's slug"),
         ("task" = String, Path, description = "The task's short id"),
         ("after_seq" = Option<i64>, Query, description = "Strictly after this seq; default 0"),
         ("before_seq" = Option<i64>, Query, description = "Strictly before this seq"),
         ("type" = Option<Vec<String>>, Query, description = "Repeatable: only of these types"),
-        ("limit" = Option<u32>, Query, description = "1 to 1000, default 100")),
+        ("limit" = Option<u32>, Query, description = "1 to 1000, default 100"),
+        ("wait" = Option<u32>, Query, minimum = 1, maximum = 55,
+            description = "Hold the answer for up to so many seconds, until there is an event; not beside before_seq"),
+        ("Prefer" = Option<String>, Header, description = "`wait=20` asks for the same; longer waits become 55 seconds"),
+        ("Last-Event-ID" = Option<i64>, Header, description = "Of a stream: strictly after this seq, before after_seq")),
     responses((status = 200, description = "Events; the Link header leads on. As application/x-ndjson one a line, each \
         with its task_id, and to the end of the log unless there is a limit",
-        content((Vec<EventView> = "application/json"), (String = "application/x-ndjson")))))]
+        content((Vec<EventView> = "application/json"), (String = "application/x-ndjson"),
+            (String = "text/event-stream"))),
+        (status = 204, description = "A stream: the task is closed and everything was sent; do not come again")))]
 pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMap, query: Query) -> Answer {
     let located = app.service().read(&auth.caller, auth.param("task")).await?;
     let mut parameters = query.parameters();
@@ -82,7 +96,23 @@ pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMa
         limit: parameters.limit(EVENTS_DEFAULT, app.settings().events_page_max),
     };
     let bounded = parameters.text("limit").is_some();
+    let wait = waiting::asked(&query, &headers).unwrap_or_else(|detail| {
+        parameters.fault("wait", detail);
+        None
+    });
+    let streamed = stream::is_wanted(&headers);
+    if wait.is_some_and(|wait| !wait.preferred) && (wanted.before_seq.is_some() || export::is_wanted(&headers)) {
+        parameters.fault("wait", "goes with neither before_seq nor application/x-ndjson");
+    }
+    let last_event_id = if streamed { stream::last_event_id(&headers, &mut parameters) } else { None };
+    if streamed && wanted.before_seq.is_some() {
+        parameters.fault("before_seq", "a stream has no end that is known");
+    }
     let mut wanted = parameters.finish(wanted)?;
+    if streamed {
+        wanted.after_seq = last_event_id.or(wanted.after_seq);
+        return stream::follow(app, auth, located, wanted).await;
+    }
     if export::is_wanted(&headers) {
         if !bounded {
             wanted.limit = app.settings().events_page_max;
@@ -93,11 +123,25 @@ pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMa
         return Ok(varying(linked(&app, response, next.as_deref())));
     }
     let backwards = wanted.is_backwards();
-    let (events, more) = app.service().events(&located, &wanted).await?;
+    let wait = wait.filter(|_| wanted.before_seq.is_none());
+    let (events, more) = match wait {
+        Some(wait) => {
+            let found = app.service().await_events(&located, &wanted, Duration::from_secs(wait.seconds)).await?;
+            auth.still_reads(&app, &located).await?;
+            found
+        }
+        None => app.service().events(&located, &wanted).await?,
+    };
     let edge = if backwards { events.first() } else { events.last() };
     let name = if backwards { "before_seq" } else { "after_seq" };
     let next = edge.filter(|_| more).map(|edge| query.with(&[(name, edge.seq.to_string())]));
-    Ok(varying(page(&app, &events.iter().map(EventView::from).collect::<Vec<_>>(), next.as_deref())?))
+    let mut response = page(&app, &events.iter().map(EventView::from).collect::<Vec<_>>(), next.as_deref())?;
+    if let Some(Wait { seconds, preferred: true }) = wait
+        && let Ok(applied) = HeaderValue::from_str(&format!("wait={seconds}"))
+    {
+        response.headers_mut().insert("preference-applied", applied);
+    }
+    Ok(varying(response))
 }
 
 /// Tells caches that the answer depends on what was accepted.

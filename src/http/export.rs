@@ -18,11 +18,16 @@ pub const NDJSON: &str = "application/x-ndjson";
 
 /// Whether the caller prefers lines, or likes them as well as an array. Who names them not gets an array.
 pub fn is_wanted(headers: &HeaderMap) -> bool {
+    is_preferred(headers, NDJSON)
+}
+
+/// Whether the caller names this media type and likes it no less than JSON.
+pub fn is_preferred(headers: &HeaderMap, media_type: &str) -> bool {
     let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<(String, f32)> = accept.flat_map(|text| text.split(',')).map(range).collect();
     let quality = |kind: &str| ranges.iter().find(|(range, _)| range == kind).map(|(_, quality)| *quality);
     let array = ["application/json", "application/*", "*/*"].iter().find_map(|kind| quality(kind)).unwrap_or_default();
-    quality(NDJSON).is_some_and(|lines| lines > 0.0 && lines >= array)
+    quality(media_type).is_some_and(|this| this > 0.0 && this >= array)
 }
 
 /// A media range and its quality (RFC 9110, 12.4.2).

@@ -48,6 +48,7 @@ pub async fn metrics(State(app): State<App>) -> Response {
     let scraped = Scraped {
         open_sessions: app.service().open_sessions().await.ok(),
         queued: app.service().queued(),
+        waiting: app.service().waiting_reads().counts().reads,
         backlog: app.service().log_backlog().await.ok(),
     };
     let text = app.metrics().encode(scraped);

@@ -43,6 +43,7 @@ pub struct Metrics {
     seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
     refusals: Family<CodeLabels, Counter>,
     open_sessions: Gauge,
+    waiting: Gauge,
     queued: Gauge,
     oldest_unverified: Gauge,
     log_mismatch: Gauge,
@@ -55,6 +56,8 @@ pub struct Scraped {
     pub open_sessions: Option<i64>,
     /// Committed rows that wait to be handed over.
     pub queued: usize,
+    /// Reads that wait or stream.
+    pub waiting: usize,
     /// For how many seconds the oldest entry waits that is not known to be in the log store, and how many logs the store
     /// contradicts for good.
     pub backlog: Option<(i64, i64)>,
@@ -72,6 +75,8 @@ impl Metrics {
         registry.register("http_request_seconds", "Time to answer", seconds.clone());
         registry.register("refusals", "Refusals by code", refusals.clone());
         registry.register("open_sessions", "Sessions that are open", open_sessions.clone());
+        let waiting = Gauge::default();
+        registry.register("waiting_reads", "Reads that wait for events, or stream them", waiting.clone());
         let (queued, oldest_unverified, log_mismatch) = (Gauge::default(), Gauge::default(), Gauge::default());
         registry.register("log_queued_rows", "Committed rows that wait to be handed over", queued.clone());
         registry.register(
@@ -98,7 +103,7 @@ impl Metrics {
         registry.register("commits", "Changes committed", counters.commits.clone());
         registry.register("events", "Events committed", counters.events.clone());
         registry.register("conflicts", "Commits that came second", counters.conflicts.clone());
-        Self { registry, requests, seconds, refusals, open_sessions, queued, oldest_unverified, log_mismatch }
+        Self { registry, requests, seconds, refusals, open_sessions, waiting, queued, oldest_unverified, log_mismatch }
     }
 
     /// Counts an answer.
@@ -123,6 +128,7 @@ impl Metrics {
             self.oldest_unverified.set(oldest);
             self.log_mismatch.set(mismatches);
         }
+        self.waiting.set(i64::try_from(scraped.waiting).unwrap_or(i64::MAX));
         self.queued.set(i64::try_from(scraped.queued).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing to a String does not fail.

@@ -24,10 +24,12 @@ mod requests;
 mod respond;
 pub mod server;
 mod sessions;
+mod stream;
 mod tasks;
 mod token;
 mod usage;
 mod views;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +66,8 @@ pub struct HttpSettings {
     pub page_size_max: u32,
     /// The most events of a page of a log.
     pub events_page_max: u32,
+    /// How often a stream writes a comment.
+    pub comment_interval: Duration,
 }
 
 /// What handlers work with.

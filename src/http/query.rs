@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use axum::extract::FromRequestParts;
+use http::Uri;
 use http::request::Parts;
 use url::form_urlencoded;
 use uuid::Uuid;
@@ -21,9 +22,7 @@ impl FromRequestParts<App> for Query {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Self::Rejection> {
-        let query = parts.uri.query().unwrap_or_default();
-        let pairs = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-        Ok(Self { pairs, path: parts.uri.path().to_owned() })
+        Ok(Self::of(&parts.uri))
     }
 }
 
@@ -34,13 +33,20 @@ pub struct Parameters<'q> {
 }
 
 impl Query {
+    /// The query of `uri`.
+    pub fn of(uri: &Uri) -> Self {
+        let query = uri.query().unwrap_or_default();
+        let pairs = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        Self { pairs, path: uri.path().to_owned() }
+    }
+
     /// A reader of the parameters.
     pub fn parameters(&self) -> Parameters<'_> {
         Parameters { query: self, faults: Vec::new() }
     }
 
     /// The values of a parameter. An empty one is absent.
-    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         let pairs = self.pairs.iter().filter(move |(key, value)| key == name && !value.is_empty());
         pairs.map(|(_, value)| value.as_str())
     }
@@ -84,6 +90,11 @@ impl<'q> Parameters<'q> {
     /// The cursor, whatever it holds: a damaged one is told as such.
     pub fn cursor(&self) -> Option<String> {
         self.query.values("cursor").next().map(str::to_owned)
+    }
+
+    /// Records a fault of a header.
+    pub fn header_fault(&mut self, name: &'static str, detail: impl Into<String>) {
+        self.faults.push(Fault::header(name, detail));
     }
 
     /// Records a fault.

@@ -20,6 +20,7 @@ pub mod tasks;
 pub mod time;
 pub mod trace;
 pub mod usage;
+pub mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub use self::clock::Clock;
 pub use self::error::ServiceError;
 pub use self::metrics::{Counters, LogCounters};
 use self::outbox::Outbox;
+use self::waiting::Waiting;
 use crate::directory::Directory;
 use crate::domain::aggregate::Aggregate;
 use crate::domain::change::{Change, Context, Decision};
@@ -64,6 +66,8 @@ pub struct ServiceSettings {
     pub heartbeat_interval: Duration,
     /// How long a request lives when it does not say.
     pub request_ttl: Duration,
+    /// The most reads that may wait at once.
+    pub waiting_reads_max: usize,
 }
 
 /// The queue of a task within this process, and the snapshot that its last commit left.
@@ -82,6 +86,8 @@ pub struct Service {
     log: Arc<dyn LogStore>,
     /// Where commits are handed in; absent in a process that does not publish.
     outbox: Option<Outbox>,
+    /// The reads that wait for events.
+    waiting: Arc<Waiting>,
 }
 
 /// What a command led to.
@@ -163,7 +169,9 @@ impl Service {
     ) -> Self {
         let queues = Cache::builder().max_capacity(QUEUES_MAX).time_to_idle(QUEUE_IDLE).build();
         let located = Cache::new(LOCATED_MAX);
-        Self { store, directory, clock, settings, queues, located, counters: Counters::default(), log, outbox: None }
+        let waiting = Arc::new(Waiting::new(settings.waiting_reads_max));
+        let counters = Counters::default();
+        Self { store, directory, clock, settings, queues, located, counters, log, outbox: None, waiting }
     }
 
     /// Hands what is committed in at `outbox`.
@@ -173,9 +181,10 @@ impl Service {
         self
     }
 
-    /// After a commit, never before: counts it and hands it over.
+    /// After a commit, never before: counts it, wakes who waits for it and hands it over.
     fn committed(&self, change: &Change, account: Option<AccountId>) {
         self.counters.committed(change.events().len());
+        self.waiting.committed(change.next().task());
         if let Some(outbox) = &self.outbox {
             outbox.hand_in(change, account);
         }

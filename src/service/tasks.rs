@@ -81,11 +81,16 @@ impl Service {
 
     /// A part of a task's log, and whether there is more, wherever the log is.
     pub async fn events(&self, located: &Located, page: &EventPage) -> Result<(Vec<Event>, bool), ServiceError> {
-        let organization = located.task.organization;
-        match self.store.events(organization, located.id, page).await? {
-            LogRead::Here(events, more) => Ok((events, more)),
-            LogRead::Archived { last_seq, head } => self.archived_events(located, page, last_seq, head).await,
-        }
+        let LogRead { events, more, .. } = self.look(located, page).await?;
+        Ok((events, more))
+    }
+
+    /// The same, with how far the log was at that very moment.
+    pub(super) async fn look(&self, located: &Located, page: &EventPage) -> Result<LogRead, ServiceError> {
+        let read = self.store.events(located.task.organization, located.id, page).await?;
+        let Some(digest) = read.archived_digest else { return Ok(read) };
+        let (events, more) = self.archived_events(located, page, read.head.last_seq, digest).await?;
+        Ok(LogRead { events, more, ..read })
     }
 
     /// A part of an archived log of `last_seq` entries that ends in `head`. It is sealed, so that a second look finds the

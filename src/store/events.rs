@@ -1,5 +1,6 @@
 //! Reading a task's log.
 
+use sqlx::postgres::PgRow;
 use sqlx::{Postgres, QueryBuilder, Row as _};
 use uuid::Uuid;
 
@@ -9,20 +10,19 @@ use super::rows::{EVENT_COLUMNS, Reader, event};
 use crate::domain::digest::Digest;
 use crate::domain::event::Event;
 use crate::domain::ids::{EventId, OrganizationId, TaskId};
-use crate::domain::log_page::EventPage;
+use crate::domain::log_page::{EventPage, LogHead};
 
-/// Where a log was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LogRead {
-    /// Here: a part of it, and whether there is more.
-    Here(Vec<Event>, bool),
-    /// In the log store, whole and sealed.
-    Archived {
-        /// The length of the log.
-        last_seq: i64,
-        /// Its head.
-        head: Digest,
-    },
+/// One look at a log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogRead {
+    /// How far it is.
+    pub head: LogHead,
+    /// A part of it; of an archived log none, which is whole and sealed in the log store.
+    pub events: Vec<Event>,
+    /// Whether there is more.
+    pub more: bool,
+    /// The head of its digest chain; of an archived log only.
+    pub archived_digest: Option<Digest>,
 }
 
 impl Store {
@@ -36,7 +36,8 @@ impl Store {
     ) -> Result<LogRead, StoreError> {
         let direction = if page.is_backwards() { "DESC" } else { "ASC" };
         let mut query = QueryBuilder::<Postgres>::new(
-            "SELECT t.log_archived_at IS NOT NULL AS archived, t.last_seq, t.log_digest AS head, e.* FROM agent_runtime.tasks t LEFT JOIN LATERAL (SELECT ",
+            "SELECT t.last_seq, t.log_digest, t.status = 'closed' AS closed, t.log_archived_at IS NOT NULL AS archived, e.*
+             FROM agent_runtime.tasks t LEFT JOIN LATERAL (SELECT ",
         );
         query.push(EVENT_COLUMNS).push(
             " FROM agent_runtime.events e WHERE e.organization_id = t.organization_id AND e.task_id = t.id AND seq > ",
@@ -54,20 +55,49 @@ impl Store {
         let mut lease = self.lease().await?;
         let rows = query.build().persistent(self.named()).fetch_all(&mut *lease).await?;
         lease.done().await?;
-        match rows.first() {
-            Some(first) if first.try_get("archived")? => {
-                let r = Reader { table: "agent_runtime.tasks", row: first };
-                return Ok(LogRead::Archived { last_seq: r.get("last_seq")?, head: r.digest("head")? });
-            }
-            // The task is there and has no such event.
-            Some(first) if first.try_get::<Option<i64>, _>("seq")?.is_none() => {
-                return Ok(LogRead::Here(Vec::new(), false));
-            }
-            Some(_) | None => {}
+        let Some(first) = rows.first() else { return Ok(LogRead::default()) };
+        let head = head(first)?;
+        // The task is there and has no such event.
+        if head.archived {
+            let r = Reader { table: "agent_runtime.tasks", row: first };
+            return Ok(LogRead { head, archived_digest: Some(r.digest("log_digest")?), ..LogRead::default() });
+        }
+        if first.try_get::<Option<i64>, _>("seq")?.is_none() {
+            return Ok(LogRead { head, ..LogRead::default() });
         }
         let events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
         let (events, more) = page.cut(events);
-        Ok(LogRead::Here(events, more))
+        Ok(LogRead { head, events, more, archived_digest: None })
+    }
+
+    /// Those of `watched` logs that moved since they were last seen. One of the queries that cross organizations: who
+    /// may see what comes of it was asked before.
+    pub async fn moved(
+        &self,
+        watched: &[(OrganizationId, TaskId, LogHead)],
+    ) -> Result<Vec<(OrganizationId, TaskId, LogHead)>, StoreError> {
+        let mut lease = self.lease().await?;
+        let rows = sqlx::query(
+            "SELECT t.organization_id, t.id, t.last_seq, t.status = 'closed' AS closed,
+                t.log_archived_at IS NOT NULL AS archived
+             FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::boolean[])
+                AS w (organization_id, id, last_seq, archived)
+             JOIN agent_runtime.tasks t ON t.organization_id = w.organization_id AND t.id = w.id
+             WHERE t.last_seq > w.last_seq OR (t.log_archived_at IS NOT NULL AND NOT w.archived)",
+        )
+        .bind(watched.iter().map(|(organization, ..)| organization.0).collect::<Vec<Uuid>>())
+        .bind(watched.iter().map(|(_, task, _)| task.0).collect::<Vec<Uuid>>())
+        .bind(watched.iter().map(|(.., head)| head.last_seq).collect::<Vec<i64>>())
+        .bind(watched.iter().map(|(.., head)| head.archived).collect::<Vec<bool>>())
+        .persistent(self.named())
+        .fetch_all(&mut *lease)
+        .await?;
+        lease.done().await?;
+        let moved = rows.iter().map(|row| {
+            let organization = OrganizationId(row.try_get("organization_id")?);
+            Ok((organization, TaskId(row.try_get("id")?), head(row)?))
+        });
+        moved.collect()
     }
 
     /// Those of `ids` that the task has.
@@ -91,4 +121,12 @@ impl Store {
         lease.done().await?;
         rows.iter().map(event).collect()
     }
+}
+
+fn head(row: &PgRow) -> Result<LogHead, StoreError> {
+    Ok(LogHead {
+        last_seq: row.try_get("last_seq")?,
+        closed: row.try_get("closed")?,
+        archived: row.try_get("archived")?,
+    })
 }

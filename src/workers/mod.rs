@@ -1,6 +1,7 @@
 //! Workers. Each is one idempotent step without input that a test can call; the loop is shared.
 
 mod expiry;
+mod lookout;
 mod publisher;
 mod sink;
 mod sweep;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use expiry::Expiry;
+pub use lookout::Lookout;
 pub use publisher::Publisher;
 pub use sink::run_sink;
 pub use sweep::Sweeper;

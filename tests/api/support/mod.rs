@@ -7,6 +7,7 @@ mod client;
 pub mod database;
 mod quiet;
 mod seed;
+mod sse;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -27,6 +28,7 @@ use sqlx::postgres::PgPoolOptions;
 
 pub use client::{Client, Reply};
 pub use seed::{AgentSeed, Seed};
+pub use sse::{Block, Sse};
 
 /// The issuer of people's tokens in tests.
 pub const ISSUER: &str = "https://people.example.com";
