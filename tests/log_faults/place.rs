@@ -131,13 +131,13 @@ pub fn outage() -> Duration {
     Duration::from_secs(seconds.unwrap_or(3))
 }
 
-/// Waits until `condition` holds, for at most two minutes.
+/// Waits until `condition` holds, for at most four minutes.
 pub async fn at_length<F, Fut>(what: &str, condition: F)
 where
     F: Fn() -> Fut,
     Fut: Future<Output = bool>,
 {
-    let deadline = Instant::now() + Duration::from_mins(2);
+    let deadline = Instant::now() + Duration::from_mins(4);
     while Instant::now() < deadline {
         if condition().await {
             return;

@@ -22,8 +22,8 @@ use crate::domain::time::Timestamp;
 use crate::log::{Coverage, LogStore, LogStoreError, Stream};
 use crate::store::{Store, StoreError, SweptTask, VERIFY_FAILURES_MAX};
 
-/// After so many times that rows were sent again in vain, the patience grows no more: 2⁶ times as long as at first.
-const PATIENCE_DOUBLINGS_MAX: i32 = 6;
+/// After so many times that rows were sent again in vain, the patience grows no more: 2⁴ times as long as at first.
+const PATIENCE_DOUBLINGS_MAX: i32 = 4;
 /// So many times the patience is waited for a log that was written anew, before it counts that it did not arrive.
 const ANSWER_PATIENCE: u32 = 10;
 /// How long a round goes on archiving; the next one then looks first whether anything is missing.
