@@ -68,8 +68,9 @@ pub struct AppendEvents {
 /// Ascends by seq. `before_seq` alone gives the newest below it, still ascending.
 ///
 /// With `wait` the answer is held until there is such an event or the time is up (then it is empty). As
-/// `text/event-stream` the log is sent and then followed: `id` is the seq, `event` the type, `data` the event. The stream
-/// ends when a closed task's log is sent whole, and when the token ends; `Last-Event-ID` goes on behind what was seen.
+/// `text/event-stream` the log is sent and then followed: `id` is the seq, `event` the type, `data` the event. The
+/// stream ends when a closed task's log is sent whole, and when the token ends; `Last-Event-ID` goes on behind what was
+/// seen.
 #[utoipa::path(get, path = "/organizations/{org}/agent-tasks/{task}/events", operation_id = "read_events", tag = "events",
     params(("org" = String, Path, description = "The organization's slug"),
         ("task" = String, Path, description = "The task's short id"),
@@ -79,8 +80,9 @@ pub struct AppendEvents {
         ("limit" = Option<u32>, Query, description = "1 to 1000, default 100"),
         ("wait" = Option<u32>, Query, minimum = 1, maximum = 55,
             description = "Hold the answer for up to so many seconds, until there is an event; not beside before_seq"),
-        ("Prefer" = Option<String>, Header, description = "`wait=20` asks for the same; longer waits become 55 seconds"),
-        ("Last-Event-ID" = Option<i64>, Header, description = "Of a stream: strictly after this seq, before after_seq")),
+        ("Prefer" = Option<String>, Header, description = "`wait=20` asks for the same, at most for 55 seconds"),
+        ("Last-Event-ID" = Option<i64>, Header,
+            description = "Of a stream: strictly after this seq, whatever after_seq says")),
     responses((status = 200, description = "Events; the Link header leads on. As application/x-ndjson one a line, each \
         with its task_id, and to the end of the log unless there is a limit",
         content((Vec<EventView> = "application/json"), (String = "application/x-ndjson"),

@@ -19,6 +19,9 @@ use crate::domain::ids::{OrganizationId, TaskId};
 use crate::domain::log_page::LogHead;
 use crate::domain::task::Task;
 
+/// How many readers that were woken read at once: a crowd that one commit wakes must leave connections to the others.
+const WOKEN_MAX: usize = 4;
+
 type Key = (OrganizationId, TaskId);
 
 /// Which tasks are watched, and how far their logs are known to be.
@@ -26,6 +29,7 @@ type Key = (OrganizationId, TaskId);
 pub struct Waiting {
     watched: Mutex<HashMap<Key, Watched>>,
     places: Arc<Semaphore>,
+    turns: Semaphore,
     over: CancellationToken,
 }
 
@@ -48,7 +52,7 @@ impl Waiting {
     /// Lets at most `reads_max` reads wait at once.
     pub(super) fn new(reads_max: usize) -> Self {
         let places = Arc::new(Semaphore::new(reads_max.min(Semaphore::MAX_PERMITS)));
-        Self { watched: Mutex::default(), places, over: CancellationToken::new() }
+        Self { watched: Mutex::default(), places, turns: Semaphore::new(WOKEN_MAX), over: CancellationToken::new() }
     }
 
     fn watched(&self) -> MutexGuard<'_, HashMap<Key, Watched>> {
@@ -132,6 +136,8 @@ pub struct Following {
     page: EventPage,
     seen: LogHead,
     more: bool,
+    /// Whether it was woken and has not looked since.
+    woken: bool,
 }
 
 impl Following {
@@ -148,12 +154,13 @@ impl Following {
     /// Waits until there may be more to read. Answers false when the process ends.
     pub async fn news(&mut self) -> bool {
         let (seen, over) = (self.seen, self.place.waiting.over.clone());
-        tokio::select! {
+        self.woken = tokio::select! {
             biased;
             () = over.cancelled() => false,
             // Compared by value: what was told between the look and now counts too.
             news = self.place.head.wait_for(|head| head.is_news_after(&seen)) => news.is_ok(),
-        }
+        };
+        self.woken
     }
 }
 
@@ -167,12 +174,15 @@ impl Service {
     pub fn follow(&self, located: Located, page: EventPage) -> Result<Following, ServiceError> {
         let place = self.waiting.enter((located.task.organization, located.id));
         let place = place.ok_or_else(|| ServiceError::Unavailable("too many reads wait".to_owned()))?;
-        Ok(Following { place, located, page, seen: LogHead::default(), more: false })
+        Ok(Following { place, located, page, seen: LogHead::default(), more: false, woken: false })
     }
 
     /// What came since the last look, and moves on behind it.
     pub async fn next_events(&self, following: &mut Following) -> Result<Vec<Event>, ServiceError> {
+        let turn = if following.woken { self.waiting.turns.acquire().await.ok() } else { None };
         let read = self.look(&following.located, &following.page).await?;
+        drop(turn);
+        following.woken = false;
         self.waiting.note(following.place.key, read.head);
         following.seen = read.head;
         following.more = read.more;

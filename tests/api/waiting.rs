@@ -290,6 +290,30 @@ async fn readers_that_hang_up_leave_nothing_behind_and_hold_no_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_that_one_commit_wakes_is_served_in_turn_and_keeps_nobody_out() {
+    const READERS: usize = 500;
+    let world = World::with(|settings| {
+        settings.waiting.tick_ms = 10_000;
+        settings.database.acquire_timeout_seconds = 1;
+    })
+    .await;
+    let (vera, agent) = (world.person("vera"), world.agent().await);
+    let (task, session) = world.working(&agent).await;
+    let mut waiting = Vec::new();
+    for chunk in 1..=READERS / 50 {
+        waiting.extend((0..50).map(|_| read(&vera, &task, "type=turn&wait=50")));
+        waits(&world, 50 * chunk).await;
+    }
+    for n in 0..5 {
+        agent.say(&task, &session, &n.to_string()).await.expect(201);
+    }
+    for reply in join_all(waiting).await {
+        assert_eq!(reply.unwrap().expect(200)[0]["payload"]["body"], "0");
+    }
+    assert_nothing_left(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_ends_every_wait_at_once() {
     let world = World::new().await;
     let vera = world.person("vera");
