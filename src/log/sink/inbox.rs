@@ -21,6 +21,9 @@ use crate::log::kafka::topics::Topics;
 /// How long a commit may take; the group's coordinator may be away.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a consumer that met errors may bring nothing before it is made anew.
+const QUIET_MAX: Duration = Duration::from_secs(15);
+
 type Consumer = StreamConsumer<Ear>;
 
 pub(super) struct Inbox {
@@ -30,11 +33,13 @@ pub(super) struct Inbox {
     parcels: Vec<Parcel>,
     /// Whether the consumer was told to fetch nothing.
     paused: bool,
+    /// Whether the consumer met an error since its last message.
+    troubled: bool,
 }
 
 impl Inbox {
     pub(super) fn new(options: KafkaOptions, topics: Topics) -> Self {
-        Self { options, topics, consumer: None, parcels: Vec::new(), paused: false }
+        Self { options, topics, consumer: None, parcels: Vec::new(), paused: false, troubled: false }
     }
 
     /// Messages that are not committed.
@@ -56,7 +61,16 @@ impl Inbox {
         while self.parcels.len() < self.options.batch_rows && bytes < self.options.batch_bytes {
             let Some(native) = consumer.get() else { break };
             let received = match deadline {
-                None => native.recv().await,
+                None => match tokio::time::timeout(QUIET_MAX, native.recv()).await {
+                    Ok(received) => received,
+                    // Quiet after trouble may be the trouble: a consumer can lose a topic that was made anew for good.
+                    Err(_) if self.troubled => {
+                        tracing::info!("nothing has come since the consumer met errors; it is made anew");
+                        (self.consumer, self.troubled) = (None, false);
+                        return Ok(());
+                    }
+                    Err(_) => continue,
+                },
                 Some(deadline) => match tokio::time::timeout_at(deadline, native.recv()).await {
                     Ok(received) => received,
                     Err(_) => break,
@@ -64,6 +78,7 @@ impl Inbox {
             };
             match received {
                 Ok(message) => {
+                    self.troubled = false;
                     let parcel = Parcel::new(&message, &self.topics);
                     bytes += parcel.bytes();
                     self.parcels.push(parcel);
@@ -166,6 +181,7 @@ impl Inbox {
 
     /// Most errors pass: a broker that is away, a topic that is not there yet. One that does not ends the consumer.
     fn endure(&mut self, error: &KafkaError, ear: &Ear) -> Result<(), SinkError> {
+        self.troubled = true;
         if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
             self.consumer = None;
             self.parcels.clear();

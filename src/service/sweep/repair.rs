@@ -83,7 +83,7 @@ impl Sweep {
         // At least one look, for the ledger, when no event is missing.
         let looks = if ranges.is_empty() { vec![(0, 0)] } else { ranges };
         let missing: HashSet<i64> = missing.into_iter().collect();
-        let mut found = false;
+        let before = parcel.batch.len();
         for (number, (first, last)) in looks.into_iter().enumerate() {
             let with_ledger = number == 0 && coverage.reports < task.reports;
             let Some(part) = self.store.log_of(task.key(), first, last, with_ledger).await? else { break };
@@ -93,13 +93,12 @@ impl Sweep {
             parcel.batch.events.extend(events.map(|event| EventRow::new(pinned, event, AGAIN, None)));
             let rows = part.reports.iter().filter(|(_, row)| lost(row.recorded_at) && !known_reports.contains(&row.id));
             parcel.batch.usage.extend(rows.map(|(account, row)| UsageRow::new(pinned, *account, row, AGAIN, None)));
-            found |= !parcel.batch.is_empty();
             if parcel.batch.len() >= BATCH_ROWS {
                 // The rest of a long log comes in the rounds that follow.
                 break;
             }
         }
-        if found {
+        if parcel.batch.len() > before {
             parcel.tasks.push(task.clone());
         }
         Ok(())
