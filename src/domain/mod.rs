@@ -26,4 +26,5 @@ pub mod session;
 pub mod status;
 pub mod task;
 pub mod time;
+pub mod tree;
 pub mod usage;

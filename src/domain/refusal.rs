@@ -2,6 +2,7 @@
 
 use super::digest::Digest;
 use super::ids::EventId;
+use super::money::Money;
 use super::outcome::Ending;
 use super::principal::Permission;
 use super::request::RequestStatus;
@@ -115,6 +116,12 @@ pub enum Refusal {
     DigestMismatch(Vec<Digest>),
     /// The project is the task's primary one.
     PrimaryProject,
+    /// The task is as deep in its tree as its agent's tasks may delegate.
+    DepthLimit(u32),
+    /// The task has as many open children as it may.
+    ChildrenLimit(u32),
+    /// The parent has less left than the child would take; this much is left.
+    BudgetExhausted(Money),
     /// The agent is disabled.
     AgentDisabled,
     /// The budget is above what the agent's settings allow.

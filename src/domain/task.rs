@@ -316,7 +316,7 @@ impl Standing {
     }
 }
 
-fn remaining(budget: Option<Money>, cost_total: Money, set_aside: Money) -> Option<Money> {
+pub(in crate::domain) fn remaining(budget: Option<Money>, cost_total: Money, set_aside: Money) -> Option<Money> {
     // Each of the three is far inside the range in which differences are exact.
     budget?.checked_sub(cost_total).and_then(|rest| rest.checked_sub(set_aside)).ok()
 }

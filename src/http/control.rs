@@ -25,13 +25,15 @@ pub struct Because {
 
 /// Why a person cancels.
 #[derive(Debug, Deserialize, ToSchema)]
-#[schema(example = json!({"reason": "no longer needed", "force": false}))]
+#[schema(example = json!({"reason": "no longer needed", "force": false, "cascade": true}))]
 #[allow(dead_code, reason = "describes the body; it is read field by field, so that one answer names every fault")]
 pub struct Cancel {
     /// At most 1,000 characters.
     reason: Option<String>,
     /// On a second cancel: close the task now, without the harness. Ignored on a first one.
     force: Option<bool>,
+    /// Cancel the open tasks below it too, root first, each by its own rules. Absent: children run on.
+    cascade: Option<bool>,
 }
 
 /// Who shall be accountable.
@@ -91,7 +93,8 @@ pub async fn resume(State(app): State<App>, auth: Authenticated, body: RawBody) 
 /// Cancel a task.
 ///
 /// Cannot be taken back. Without an open session it closes at once; with one it waits for the harness, and a second
-/// cancel with `force` closes it without.
+/// cancel with `force` closes it without. With `cascade` the open tasks below it are cancelled too; on a closed task only
+/// they are, if there are any.
 #[utoipa::path(post, path = "/organizations/{org}/agent-tasks/{task}/cancel", operation_id = "cancel_task",
     tag = "control", params(("org" = String, Path, description = "The organization's slug"),
         ("task" = String, Path, description = "The task's short id")),
@@ -101,9 +104,10 @@ pub async fn cancel(State(app): State<App>, auth: Authenticated, body: RawBody) 
     auth.caller.require(Permission::Manage)?;
     let body = body.optional(&["reason"])?;
     let mut fields = body.peek();
-    let force = fields.bool_opt("force").unwrap_or_default();
+    let [force, cascade] = ["force", "cascade"].map(|name| fields.bool_opt(name).unwrap_or_default());
     let force = fields.finish(force);
-    let task = app.service().cancel(&body.call(&auth.caller), &located, reason(&body), force).await?;
+    let call = body.call(&auth.caller);
+    let task = app.service().cancel(&call, &located, reason(&body), force, cascade).await?;
     ok(&TaskView::from(&task))
 }
 

@@ -5,6 +5,7 @@
 
 mod auth;
 mod body;
+mod children;
 mod control;
 mod cursor;
 mod directory;
@@ -160,6 +161,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(control::reassign))
         .routes(routes!(control::reply))
         .routes(routes!(outcome::set))
+        .routes(routes!(children::delegate))
+        .routes(routes!(children::tree))
         .routes(routes!(relations::relations))
         .routes(routes!(relations::require, relations::release))
         .routes(routes!(relations::projects))

@@ -209,6 +209,19 @@ impl From<Refusal> for Problem {
             Refusal::PrimaryProject => {
                 conflict("primary_project", "the project is the task's primary one; only others are associated")
             }
+            Refusal::DepthLimit(limit) => {
+                conflict("depth_limit", format!("tasks of this agent delegate down to depth {limit}, and this is there"))
+                    .with("limit", limit)
+            }
+            Refusal::ChildrenLimit(limit) => {
+                conflict("children_limit", format!("the task has {limit} open children, as many as it may"))
+                    .with("limit", limit)
+            }
+            Refusal::BudgetExhausted(left) => conflict(
+                "budget_exhausted",
+                format!("the parent has {left} left, and a child's whole budget is set aside from it"),
+            )
+            .with("budget_remaining", left.to_string()),
             Refusal::AgentDisabled => conflict("agent_disabled", "the agent is disabled"),
             Refusal::BudgetAboveDefault(limit) => {
                 unprocessable("budget_above_default", format!("the agent's budget is {limit}; it can only be lowered"))

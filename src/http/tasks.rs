@@ -60,9 +60,9 @@ pub struct CreateTask {
 }
 
 /// The members of a creation that are redacted.
-const CONTENT: &[&str] = &["title", "description", "subject", "labels", "params"];
+pub(super) const CONTENT: &[&str] = &["title", "description", "subject", "labels", "params"];
 
-fn read_new_task(body: &Body<'_>) -> Checked<NewTaskBody> {
+pub(super) fn read_new_task(body: &Body<'_>) -> Checked<NewTaskBody> {
     let mut fields = body.fields();
     fields.text("agent_slug", 1..=NAME_MAX);
     let new = NewTaskBody {
@@ -75,6 +75,11 @@ fn read_new_task(body: &Body<'_>) -> Checked<NewTaskBody> {
         params: fields.member("params").map(|params| JsonText::new(&params.to_text())),
     };
     fields.finish(new)
+}
+
+/// Whether the body has the members that close a task from the start.
+pub(super) fn names_initial(body: &Body<'_>) -> bool {
+    ["initial_outcome", "initial_outcome_reason"].iter().any(|name| body.peek().member(name).is_some())
 }
 
 fn read_initial(body: &Body<'_>) -> Checked<Option<Ending>> {
@@ -107,7 +112,7 @@ pub(super) fn read_ending(fields: &mut Fields<'_>, outcome: Option<Outcome>, nam
 }
 
 /// Whether a header names an origin, be it readable or not.
-fn names_origin(headers: &HeaderMap) -> bool {
+pub(super) fn names_origin(headers: &HeaderMap) -> bool {
     [SCHEDULED_TASK, WEBHOOK, DELIVERY, ACCOUNTABLE].iter().any(|name| headers.contains_key(*name))
 }
 
@@ -153,14 +158,12 @@ pub async fn create(State(app): State<App>, auth: Authenticated, headers: Header
         Principal::Trigger { .. } => {}
     }
     let body = body.required(CONTENT)?;
-    let names_initial =
-        ["initial_outcome", "initial_outcome_reason"].iter().any(|name| body.peek().member(name).is_some());
     let new = NewTaskCall {
         agent_slug: body.peek().text_opt("agent_slug", 1..=NAME_MAX),
         key: body.key("idempotency_key"),
         origin: claim(&headers),
         initial: read_initial(&body),
-        names_initial,
+        names_initial: names_initial(&body),
         body: read_new_task(&body),
     };
     let answered = app.service().create(&body.call(caller), new).await?;

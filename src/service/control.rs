@@ -42,15 +42,28 @@ impl Service {
         self.manage(call, located, &Command::Resume { reason }).await
     }
 
-    /// Cancels the task.
+    /// Cancels the task. With `cascade` the open tasks below it too, root first; on a closed task they alone are, where
+    /// there are any, so that a cascade that was cut short can be finished.
     pub async fn cancel(
         &self,
         call: &Call,
         located: &Located,
         reason: Checked<Option<String>>,
         force: Checked<bool>,
+        cascade: bool,
     ) -> Result<Task, ServiceError> {
-        self.manage(call, located, &Command::Cancel { reason, force }).await
+        let forced = force == Ok(true);
+        let command = Command::Cancel { reason, force };
+        let cancelled = self.manage(call, located, &command).await;
+        if !cascade || !matches!(cancelled, Ok(_) | Err(ServiceError::Refused(Refusal::TaskClosed(_)))) {
+            return cancelled;
+        }
+        let met = self.cancel_below(call, located, &command, forced).await?;
+        match cancelled {
+            // What closed below changed what the task has set aside.
+            _ if met > 0 => Ok(self.snapshot(located).await?.task().clone()),
+            other => other,
+        }
     }
 
     /// Names another owner, who must be a member.

@@ -6,7 +6,7 @@ use super::{Answered, Call, Clock, Principal, Service, ServiceError};
 use crate::directory::Agent;
 use crate::domain::change::{Change, Context, Decision};
 use crate::domain::decide;
-use crate::domain::ids::{AccountId, PersonId, ProjectId, ShortId, TaskId};
+use crate::domain::ids::{AccountId, OrganizationId, PersonId, ProjectId, ShortId, TaskId};
 use crate::domain::money::Money;
 use crate::domain::outcome::Ending;
 use crate::domain::payload::{JsonText, TaskCreated};
@@ -102,40 +102,9 @@ impl Service {
         let agent = agent.ok_or_else(|| Refusal::invalid("/agent_slug", "names no agent of the organization"))?;
         let initial = new.initial?;
         let (key, origin, owner) = (new.key?, requester.origin?, requester.owner?);
-        let project_slug = match body.project_id {
-            None => None,
-            Some(id) => Some(
-                self.directory
-                    .project(organization, id)
-                    .await?
-                    .ok_or_else(|| Refusal::invalid("/project_id", "names no project of the organization"))?,
-            ),
-        };
-        let budget = budget(body.budget, &agent)?;
-        let created = TaskCreated {
-            short_id: String::new(),
-            agent_id: agent.id,
-            agent_slug: agent.slug,
-            agent_version: agent.version,
-            prompt_version: agent.prompt_version,
-            service_account_id: agent.service_account_id,
-            project_id: body.project_id,
-            project_slug,
-            title: body.title,
-            description: body.description,
-            subject: body.subject,
-            labels: body.labels,
-            params: body.params,
-            origin,
-            created_by_account: requester.account,
-            idempotency_key: key,
-            owner,
-            budget,
-            task_timeout_seconds: agent.settings.task_timeout_seconds,
-            max_depth: agent.settings.max_depth,
-            max_children: agent.settings.max_children,
-            depth: 0,
-        };
+        let project_slug = self.primary_project(organization, body.project_id).await?;
+        let created = pinned(agent, body, project_slug, origin, owner, key)?;
+        let created = TaskCreated { created_by_account: requester.account, ..created };
         self.write(call, created, initial).await
     }
 
@@ -167,18 +136,37 @@ impl Service {
                 Ok(Answered::first(change.next().task().clone()))
             }
             Ok(Err(refusal)) => Err(refusal.into()),
-            Err(CommitError::DuplicateKey) => {
-                let key = created.idempotency_key.as_deref().unwrap_or_default();
-                let first = self.store.created_before(organization, &created.origin, key).await?;
-                let first = first.ok_or_else(|| ServiceError::Internal("a creation key without its task".into()))?;
-                Ok(Answered::repeat(first.task, first.body_hash, call.body_hash))
-            }
+            Err(CommitError::DuplicateKey) => self.created_by_another(call, &created).await,
             Err(CommitError::AgentDeleted) => {
                 Err(Refusal::invalid("/agent_slug", "names no agent of the organization").into())
             }
             Err(CommitError::Store(fault)) => Err(fault.into()),
             Err(other) => Err(ServiceError::Unavailable(other.to_string())),
         }
+    }
+
+    /// The task that another call created with the same key at the same time.
+    pub(super) async fn created_by_another(
+        &self,
+        call: &Call,
+        created: &TaskCreated,
+    ) -> Result<Answered<Task>, ServiceError> {
+        let key = created.idempotency_key.as_deref().unwrap_or_default();
+        let first = self.store.created_before(call.caller.organization, &created.origin, key).await?;
+        let first = first.ok_or_else(|| ServiceError::Internal("a creation key without its task".into()))?;
+        Ok(Answered::repeat(first.task, first.body_hash, call.body_hash))
+    }
+
+    /// The slug of the primary project that a creation names.
+    pub(super) async fn primary_project(
+        &self,
+        organization: OrganizationId,
+        project: Option<ProjectId>,
+    ) -> Result<Option<String>, ServiceError> {
+        let Some(project) = project else { return Ok(None) };
+        let slug = self.directory.project(organization, project).await?;
+        let slug = slug.ok_or_else(|| Refusal::invalid("/project_id", "names no project of the organization"))?;
+        Ok(Some(slug))
     }
 
     /// Who asks, as the origin records it: a person is themselves; a trigger names what it speaks for.
@@ -225,6 +213,41 @@ fn trigger_origin(claim: &OriginClaim) -> Result<Origin, Refusal> {
         )),
         (Some(_), _, _) => Err(Refusal::invalid_header(SCHEDULED_TASK, "excludes X-Mandate-Webhook")),
     }
+}
+
+/// What a creation pins. Number and depth are set when it is decided.
+pub(super) fn pinned(
+    agent: Agent,
+    body: NewTaskBody,
+    project_slug: Option<String>,
+    origin: Origin,
+    owner: PersonId,
+    key: Option<String>,
+) -> Result<TaskCreated, Refusal> {
+    Ok(TaskCreated {
+        short_id: String::new(),
+        budget: budget(body.budget, &agent)?,
+        agent_id: agent.id,
+        agent_slug: agent.slug,
+        agent_version: agent.version,
+        prompt_version: agent.prompt_version,
+        service_account_id: agent.service_account_id,
+        project_id: body.project_id,
+        project_slug,
+        title: body.title,
+        description: body.description,
+        subject: body.subject,
+        labels: body.labels,
+        params: body.params,
+        origin,
+        created_by_account: None,
+        idempotency_key: key,
+        owner,
+        task_timeout_seconds: agent.settings.task_timeout_seconds,
+        max_depth: agent.settings.max_depth,
+        max_children: agent.settings.max_children,
+        depth: 0,
+    })
 }
 
 /// The default budget is the agent's; a caller may only lower it.

@@ -2,12 +2,14 @@
 
 pub mod archive;
 pub mod caller;
+pub mod children;
 pub mod clock;
 pub mod control;
 pub mod create;
 pub mod directory;
 pub mod error;
 pub mod events;
+mod family;
 mod metrics;
 pub mod operations;
 pub mod outbox;
@@ -39,6 +41,7 @@ use crate::directory::Directory;
 use crate::domain::aggregate::Aggregate;
 use crate::domain::change::{Change, Context, Decision};
 use crate::domain::command::{Command, Correction};
+use crate::domain::decide::Ascent;
 use crate::domain::event::Actor;
 use crate::domain::ids::{AccountId, OrganizationId, ShortId, TaskId};
 use crate::domain::refusal::Refusal;
@@ -236,6 +239,12 @@ impl Service {
                 Ok(Decision::Unchanged) => return Ok(Done::Unchanged(Box::new(aggregate))),
                 Err(refusal) => return Err(Failed::Error(refusal.into())),
             };
+            if Ascent::of(&aggregate, &change).map_err(|refusal| Failed::Error(refusal.into()))?.next().is_some() {
+                // Several queues are taken in order, so this one is let go first.
+                *slot = None;
+                drop(slot);
+                return self.carry_up(&order, command).await;
+            }
             match self.store.commit(&change, order.account).await {
                 Ok(()) => {
                     self.committed(&change, order.account);
@@ -276,15 +285,19 @@ impl Service {
     }
 
     fn decide(&self, order: &Order<'_>, aggregate: &Aggregate, command: Command) -> Result<Decision, Refusal> {
+        self.with_context(order, |context| aggregate.decide(command, context))
+    }
+
+    /// Decides with the order's caller, the clock and fresh ids.
+    fn with_context<T>(&self, order: &Order<'_>, decide: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let mut new_id = Clock::new_id;
-        let mut context = Context {
+        decide(&mut Context {
             actor: order.actor.clone(),
             now: self.clock.now(),
             new_id: &mut new_id,
             body_hash: order.body_hash,
             redacted: order.redacted.to_vec(),
-        };
-        aggregate.decide(command, &mut context)
+        })
     }
 
     fn refused_by_guard(&self, error: CommitError, change: &Change, base: Aggregate) -> Result<Done, Failed> {

@@ -33,12 +33,7 @@ impl Store {
             return if written { Ok(()) } else { self.explain(change).await };
         }
         let mut lease = self.transaction().await?;
-        if let Some(limit) = guards.concurrency {
-            self.hold_concurrency(&mut lease, change.next().task(), limit).await?;
-        }
-        if let Some((sessions, since)) = &guards.silent {
-            self.look_again(&mut lease, change, sessions, *since).await?;
-        }
+        self.hold_guards(&mut lease, change).await?;
         // A lease that is dropped rolls back.
         if !self.write(&mut lease, change, account).await? {
             return Err(CommitError::Conflict);
@@ -47,6 +42,18 @@ impl Store {
             self.edit_project(&mut lease, change.next().task(), edit).await?;
         }
         lease.done().await?;
+        Ok(())
+    }
+
+    /// Holds what must be so when the change is written, to the end of the transaction.
+    pub(super) async fn hold_guards(&self, db: &mut PgConnection, change: &Change) -> Result<(), CommitError> {
+        let guards = change.guards();
+        if let Some(limit) = guards.concurrency {
+            self.hold_concurrency(db, change.next().task(), limit).await?;
+        }
+        if let Some((sessions, since)) = &guards.silent {
+            self.look_again(db, change, sessions, *since).await?;
+        }
         Ok(())
     }
 
@@ -69,7 +76,7 @@ impl Store {
     }
 
     /// Tells a request that expired by the database's clock from a conflict.
-    async fn explain(&self, change: &Change) -> Result<(), CommitError> {
+    pub(super) async fn explain(&self, change: &Change) -> Result<(), CommitError> {
         let requests: Vec<Uuid> = change.guards().unexpired.iter().map(|id| id.0).collect();
         if requests.is_empty() {
             return Err(CommitError::Conflict);

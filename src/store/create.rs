@@ -1,7 +1,7 @@
 //! Creation: the short id and the task are written in one transaction, so that numbers have no holes.
 
 use serde_json::{Value, json};
-use sqlx::Row;
+use sqlx::{PgConnection, Row};
 
 use super::Store;
 use super::commit::{begin, bytea, facts_row, raw};
@@ -35,6 +35,23 @@ impl Store {
         E: Send,
     {
         let mut lease = self.transaction().await?;
+        let number = self.next_number(&mut lease, organization, agent).await?;
+        let change = match decide(number) {
+            Ok(change) => change,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.insert(&mut lease, &change).await?;
+        lease.done().await?;
+        Ok(Ok(change))
+    }
+
+    /// Takes the organization's next number, and holds the agent that is to work the task.
+    pub(super) async fn next_number(
+        &self,
+        db: &mut PgConnection,
+        organization: OrganizationId,
+        agent: AgentId,
+    ) -> Result<ShortId, CommitError> {
         let number: Option<i64> = sqlx::query_scalar(
             "WITH agent AS (
                 SELECT FROM agent_directory.agents
@@ -45,24 +62,20 @@ impl Store {
         .bind(organization.0)
         .bind(agent.0)
         .persistent(self.named())
-        .fetch_optional(&mut *lease)
+        .fetch_optional(db)
         .await?;
-        let number = number.ok_or(CommitError::AgentDeleted)?;
-        let change = match decide(ShortId(number)) {
-            Ok(change) => change,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        number.map(ShortId).ok_or(CommitError::AgentDeleted)
+    }
+
+    /// Writes a new task with its first events.
+    pub(super) async fn insert(&self, db: &mut PgConnection, change: &Change) -> Result<(), CommitError> {
         let next = change.next().task();
         let pinned = next.pinned();
-        let statement = begin(&statements::CREATE, organization, pinned.id, 0, change.events(), None)
+        let statement = begin(&statements::CREATE, pinned.organization_id, pinned.id, 0, change.events(), None)
             .bind(facts_row(next.facts()).to_string())
             .bind(pinned_row(pinned, change.body_hash()).to_string());
-        let written = statement.persistent(self.named()).fetch_one(&mut *lease).await?;
-        if written != 1 {
-            return Err(CommitError::Conflict);
-        }
-        lease.done().await?;
-        Ok(Ok(change))
+        let written = statement.persistent(self.named()).fetch_one(db).await?;
+        if written == 1 { Ok(()) } else { Err(CommitError::Conflict) }
     }
 
     /// The task that was created under `key` by the principal of `origin`.

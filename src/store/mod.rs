@@ -10,6 +10,7 @@ pub mod directory;
 mod due;
 mod error;
 mod events;
+mod family;
 mod heartbeat;
 mod lease;
 mod relations;

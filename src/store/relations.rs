@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, PgConnection, Row};
+use sqlx::{AssertSqlSafe, PgConnection};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::Store;
 use super::error::{CommitError, StoreError};
+use super::family::expected;
 use super::rows::{Reader, TASK_COLUMNS, task};
 use crate::domain::event::Event;
 use crate::domain::ids::{OrganizationId, ProjectId, TaskId};
@@ -257,27 +258,14 @@ impl Store {
         if done.rows_affected() == 1 { Ok(()) } else { Err(CommitError::Conflict) }
     }
 
-    /// Writes a change of a dependency: its row, and the event of each side, in one short transaction. Both tasks are
-    /// locked in id order, as everybody does who locks several, then compared with what the change was decided on.
+    /// Writes a change of a dependency: its row, and the event of each side, in one short transaction. The
+    /// tasks are locked in id order, then compared with what the change was decided on.
     pub async fn commit_pair(&self, change: &DependencyChange) -> Result<(), CommitError> {
-        let (organization, row) = (change.organization, change.edit.row());
         let mut lease = self.transaction().await?;
-        let locked = sqlx::query(
-            "SELECT id, last_seq FROM agent_runtime.tasks WHERE organization_id = $1 AND id = ANY ($2)
-             ORDER BY id FOR NO KEY UPDATE",
-        )
-        .bind(organization.0)
-        .bind(vec![row.dependent.0, row.prerequisite.0])
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        let mut found = Vec::with_capacity(locked.len());
-        for task in &locked {
-            found.push((TaskId(task.try_get("id")?), task.try_get::<i64, _>("last_seq")?));
-        }
-        let as_read = |next: &Task, expected: i64| found.contains(&(next.id(), expected));
+        // A side that is archived is not written and stays as it is.
+        let sides: Vec<_> = change.changes.iter().map(expected).collect();
         // A lease that is dropped rolls back.
-        if !change.changes.iter().all(|side| as_read(side.next().task(), side.expected_seq())) {
+        if !self.lock_as_read(&mut lease, change.organization, &sides).await? {
             return Err(CommitError::Conflict);
         }
         for side in &change.changes {
@@ -286,7 +274,7 @@ impl Store {
                 return Err(CommitError::Conflict);
             }
         }
-        if !self.edit_dependency(&mut lease, organization, &change.edit).await? {
+        if !self.edit_dependency(&mut lease, change.organization, &change.edit).await? {
             return Err(CommitError::Conflict);
         }
         lease.done().await?;

@@ -6,6 +6,7 @@ mod chain;
 mod life;
 mod rules;
 mod step;
+mod trees;
 
 use life::{Life, ORGANIZATION, TASK, create, snapshot};
 use mandate::domain::aggregate::fold;

@@ -1,6 +1,7 @@
 //! The decision table: command × life of the task → events or refusal. No arm that accepts is a wildcard.
 
 mod control;
+mod delegation;
 mod events;
 mod outcome;
 mod relations;
@@ -8,6 +9,7 @@ mod requests;
 mod sessions;
 mod usage;
 
+pub use delegation::{Ascent, Delegation, delegate, may_delegate};
 pub use relations::dependency;
 pub use requests::REQUEST_TTL_MAX;
 

@@ -7,6 +7,7 @@ mod relations;
 mod requests;
 mod sessions;
 mod tasks;
+mod tree;
 mod usage;
 
 pub use events::{AppendedView, EventView};
@@ -15,6 +16,7 @@ pub use relations::{AssociatedProjectView, RelationsView};
 pub use requests::{InboxView, RequestAnswer, RequestView, ResolveAnswer};
 pub use sessions::{SessionAnswer, SessionView};
 pub use tasks::{TaskState, TaskView, WaitingView};
+pub use tree::TreeNodeView;
 pub use usage::{LedgerView, UsageAnswer};
 
 use serde::Serialize;

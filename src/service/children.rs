@@ -1,0 +1,153 @@
+//! Delegation: children, the tree that they make, and a cancel that goes down it.
+
+use std::collections::BTreeSet;
+
+use super::caller::Located;
+use super::create::NewTaskBody;
+use super::{ATTEMPTS_MAX, Answered, Call, Clock, Order, Service, ServiceError};
+use crate::domain::command::Command;
+use crate::domain::decide;
+use crate::domain::ids::{SessionId, TaskId};
+use crate::domain::payload::TaskCreated;
+use crate::domain::refusal::{Checked, Refusal};
+use crate::domain::task::{Origin, Task};
+use crate::domain::tree::{Node, arrange};
+use crate::store::{CommitError, Want};
+
+/// How many tasks a cascading cancel takes between two looks.
+const CASCADE_PAGE: i64 = 200;
+
+/// A child as a route reads it.
+#[derive(Debug, Clone)]
+pub struct NewChildCall {
+    /// The session of the parent that delegates.
+    pub session: Checked<Option<SessionId>>,
+    /// The agent's slug, when it could be read.
+    pub agent_slug: Option<String>,
+    /// The key.
+    pub key: Checked<Option<String>>,
+    /// Whether the body has the members that close a task from the start.
+    pub names_initial: bool,
+    /// The rest of the body.
+    pub body: Checked<NewTaskBody>,
+}
+
+impl Service {
+    /// Creates a child of the task, or answers the one that the key created before.
+    pub async fn delegate(
+        &self,
+        call: &Call,
+        located: &Located,
+        new: NewChildCall,
+    ) -> Result<Answered<Task>, ServiceError> {
+        call.caller.harness_of(&located.task)?;
+        if new.names_initial {
+            return Err(Refusal::OriginForbidden.into());
+        }
+        let organization = call.caller.organization;
+        // Whom the key belongs to is all that is looked at.
+        let origin = Origin::Task {
+            parent_task_id: located.id,
+            parent_short_id: String::new(),
+            agent_id: located.task.agent,
+        };
+        if let Ok(Some(key)) = &new.key
+            && let Some(first) = self.store.created_before(organization, &origin, key).await?
+        {
+            return Ok(Answered::repeat(first.task, first.body_hash, call.body_hash));
+        }
+        let order = Order {
+            want: Want { session: new.session.clone().ok().flatten(), ..Want::default() },
+            ..Order::of(call, located.id)
+        };
+        decide::may_delegate(&self.load(&order).await?, new.session.clone())?;
+        let agent = match &new.agent_slug {
+            Some(slug) => self.directory.agent(organization, slug.clone()).await?,
+            None => None,
+        };
+        if agent.as_ref().is_some_and(|agent| !agent.enabled) {
+            return Err(Refusal::AgentDisabled.into());
+        }
+        let body = new.body?;
+        let agent = agent.ok_or_else(|| Refusal::invalid("/agent_slug", "names no agent of the organization"))?;
+        let key = new.key?;
+        let asked = body.budget.is_some();
+        let project_slug = self.primary_project(organization, body.project_id).await?;
+        let parent = self.snapshot(located).await?;
+        let owner = parent.task().facts().owner.clone();
+        let created = super::create::pinned(agent, body, project_slug, origin.clone(), owner, key)?;
+        self.write_child(&order, call, new.session, created, asked).await
+    }
+
+    async fn write_child(
+        &self,
+        order: &Order<'_>,
+        call: &Call,
+        session: Checked<Option<SessionId>>,
+        created: TaskCreated,
+        asked: bool,
+    ) -> Result<Answered<Task>, ServiceError> {
+        let organization = order.organization;
+        let task_id = TaskId(Clock::new_id());
+        for _ in 0..ATTEMPTS_MAX {
+            let held = self.hold(organization, &BTreeSet::from([order.task])).await;
+            let parent = self.load(order).await?;
+            let expected = (order.task, parent.task().facts().last_seq);
+            let decide = |short_id| {
+                self.with_context(order, |context| {
+                    decide::delegate(&parent, session.clone(), task_id, short_id, created.clone(), asked, context)
+                })
+            };
+            match self.store.create_child(organization, created.agent_id, expected, decide).await {
+                Ok(Ok(delegation)) => {
+                    drop(held);
+                    self.committed(&delegation.child, None);
+                    self.committed(&delegation.parent, None);
+                    return Ok(Answered::first(delegation.child.next().task().clone()));
+                }
+                Ok(Err(refusal)) => return Err(refusal.into()),
+                Err(CommitError::Conflict) => self.counters.conflict(),
+                Err(CommitError::DuplicateKey) => return self.created_by_another(call, &created).await,
+                Err(CommitError::AgentDeleted) => {
+                    return Err(Refusal::invalid("/agent_slug", "names no agent of the organization").into());
+                }
+                Err(CommitError::Store(fault)) => return Err(fault.into()),
+                Err(other) => return Err(ServiceError::Internal(other.to_string())),
+            }
+        }
+        Err(ServiceError::Unavailable("the task changes too fast".to_owned()))
+    }
+
+    /// The task and every task below it, each before its children, with what it cost alone and with all below.
+    pub async fn tree(&self, located: &Located) -> Result<Vec<Node>, ServiceError> {
+        let tasks = self.store.tree(located.task.organization, located.id).await?;
+        let arranged = arrange(located.id, tasks);
+        arranged.ok_or_else(|| ServiceError::Internal(format!("the tree of task {} is torn", located.id)))
+    }
+
+    /// Cancels the open tasks below, nearest first, one transaction each and each by its own rules, until none is left.
+    /// What is cancelled can have no new children, so nothing appears behind the walk. Answers how many there were.
+    pub(super) async fn cancel_below(
+        &self,
+        call: &Call,
+        located: &Located,
+        command: &Command,
+        forced: bool,
+    ) -> Result<u64, ServiceError> {
+        let organization = call.caller.organization;
+        let (mut met, mut after) = (0, (0, located.id));
+        loop {
+            let page = self.store.open_below(organization, located.id, forced, after, CASCADE_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(met) };
+            after = *last;
+            for (_, task) in page {
+                met += 1;
+                match self.carry_out(Order::of(call, task), command).await.map_err(ServiceError::from) {
+                    // It closed meanwhile.
+                    Ok(_) | Err(ServiceError::Refused(Refusal::TaskClosed(_) | Refusal::TaskArchived)) => {}
+                    Err(other) => return Err(other),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Several tasks of one tree: written together, and read as a tree.
+
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use super::Store;
+use super::error::{CommitError, StoreError};
+use super::rows::Reader;
+use crate::domain::change::Change;
+use crate::domain::decide::Delegation;
+use crate::domain::ids::{AccountId, AgentId, OrganizationId, ShortId, TaskId};
+use crate::domain::tree::TreeTask;
+
+/// Every task below `$2`, with what decides whether it is cancelled.
+const BELOW: &str = "
+WITH RECURSIVE below AS (
+    SELECT t.id, t.depth, t.outcome, t.control FROM agent_runtime.tasks t
+    WHERE t.organization_id = $1 AND t.parent_task_id = $2
+    UNION ALL
+    SELECT t.id, t.depth, t.outcome, t.control FROM below
+    JOIN agent_runtime.tasks t ON t.organization_id = $1 AND t.parent_task_id = below.id
+)
+SELECT id, depth FROM below
+WHERE outcome IS NULL AND (control <> 'cancel' OR $3) AND (depth, id) > ($4, $5)
+ORDER BY depth, id LIMIT $6";
+
+/// The task `$2` and every task below it.
+const TREE: &str = "
+WITH RECURSIVE tree AS (
+    SELECT t.id FROM agent_runtime.tasks t WHERE t.organization_id = $1 AND t.id = $2
+    UNION ALL
+    SELECT t.id FROM tree JOIN agent_runtime.tasks t ON t.organization_id = $1 AND t.parent_task_id = tree.id
+)
+SELECT t.id, t.short_number, t.parent_task_id, t.parent_short_number,
+    t.title, t.agent_id, t.agent_slug, t.owner, t.depth, t.status, t.control,
+    t.outcome, t.outcome_reason, t.budget, t.cost_total, t.set_aside, t.tokens_in, t.tokens_out, t.cache_read_tokens,
+    t.cache_write_tokens, t.unmeasured_reports, t.unpriced_reports, t.created_at, t.closed_at
+FROM tree JOIN agent_runtime.tasks t ON t.organization_id = $1 AND t.id = tree.id";
+
+fn tree_task(row: &PgRow) -> Result<TreeTask, StoreError> {
+    let r = Reader { table: "agent_runtime.tasks", row };
+    Ok(TreeTask {
+        id: r.id("id")?,
+        short_id: ShortId(r.get("short_number")?),
+        parent: r.id_opt("parent_task_id")?,
+        parent_short_id: r.get::<Option<i64>>("parent_short_number")?.map(ShortId),
+        title: r.get("title")?,
+        agent_id: r.id("agent_id")?,
+        agent_slug: r.get("agent_slug")?,
+        owner: r.person("owner")?,
+        depth: r.count("depth")?,
+        status: r.parse("status")?,
+        control: r.parse("control")?,
+        outcome: r.parse_opt("outcome")?,
+        outcome_reason: r.parse_opt("outcome_reason")?,
+        budget: r.money_opt("budget")?,
+        cost_total: r.money("cost_total")?,
+        set_aside: r.money("set_aside")?,
+        tokens: r.tokens()?,
+        unmeasured_reports: r.get("unmeasured_reports")?,
+        unpriced_reports: r.get("unpriced_reports")?,
+        created_at: r.at("created_at")?,
+        closed_at: r.at_opt("closed_at")?,
+    })
+}
+
+impl Store {
+    /// Locks the tasks in id order, as everybody does who locks several, then says whether each is as it was read. The
+    /// transaction must have begun after they were read: so a task's events are in the order of their transactions.
+    pub(super) async fn lock_as_read(
+        &self,
+        db: &mut PgConnection,
+        organization: OrganizationId,
+        expected: &[(TaskId, i64)],
+    ) -> Result<bool, sqlx::Error> {
+        let ids: Vec<Uuid> = expected.iter().map(|(task, _)| task.0).collect();
+        let locked = sqlx::query(
+            "SELECT id, last_seq FROM agent_runtime.tasks WHERE organization_id = $1 AND id = ANY ($2)
+             ORDER BY id FOR NO KEY UPDATE",
+        )
+        .bind(organization.0)
+        .bind(ids)
+        .persistent(self.named())
+        .fetch_all(db)
+        .await?;
+        let mut found = Vec::with_capacity(locked.len());
+        for task in &locked {
+            found.push((TaskId(task.try_get("id")?), task.try_get::<i64, _>("last_seq")?));
+        }
+        Ok(expected.iter().all(|task| found.contains(task)))
+    }
+
+    /// Writes `change`, whose account is named for the ledger's key, and what it means for the tasks `above`, in one
+    /// short transaction.
+    pub async fn commit_family(
+        &self,
+        change: &Change,
+        above: &[Change],
+        account: Option<AccountId>,
+    ) -> Result<(), CommitError> {
+        let mut lease = self.transaction().await?;
+        let all: Vec<_> = std::iter::once(change).chain(above).map(expected).collect();
+        let organization = change.next().task().pinned().organization_id;
+        // A lease that is dropped rolls back.
+        if !self.lock_as_read(&mut lease, organization, &all).await? {
+            return Err(CommitError::Conflict);
+        }
+        self.hold_guards(&mut lease, change).await?;
+        if !self.write(&mut lease, change, account).await? {
+            drop(lease);
+            return self.explain(change).await;
+        }
+        for ancestor in above {
+            if !self.write(&mut lease, ancestor, None).await? {
+                return Err(CommitError::Conflict);
+            }
+        }
+        lease.done().await?;
+        Ok(())
+    }
+
+    /// Creates a child: its parent is locked and compared with what it was when it was read, at `expected`, before the
+    /// organization's next number is taken. `decide` makes both changes with that number.
+    pub async fn create_child<E>(
+        &self,
+        organization: OrganizationId,
+        agent: AgentId,
+        (parent, expected): (TaskId, i64),
+        decide: impl FnOnce(ShortId) -> Result<Delegation, E> + Send,
+    ) -> Result<Result<Delegation, E>, CommitError>
+    where
+        E: Send,
+    {
+        let mut lease = self.transaction().await?;
+        if !self.lock_as_read(&mut lease, organization, &[(parent, expected)]).await? {
+            return Err(CommitError::Conflict);
+        }
+        let number = self.next_number(&mut lease, organization, agent).await?;
+        let delegation = match decide(number) {
+            Ok(delegation) => delegation,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.insert(&mut lease, &delegation.child).await?;
+        if !self.write(&mut lease, &delegation.parent, None).await? {
+            return Err(CommitError::Conflict);
+        }
+        lease.done().await?;
+        Ok(Ok(delegation))
+    }
+
+    /// The open tasks below `root` that come after the position (a depth and a task), nearest to the root first: those
+    /// that no cancel is pending of, or all.
+    pub async fn open_below(
+        &self,
+        organization: OrganizationId,
+        root: TaskId,
+        cancelled_too: bool,
+        after: (i32, TaskId),
+        limit: i64,
+    ) -> Result<Vec<(i32, TaskId)>, StoreError> {
+        let mut lease = self.lease().await?;
+        let rows = sqlx::query(BELOW)
+            .bind(organization.0)
+            .bind(root.0)
+            .bind(cancelled_too)
+            .bind(after.0)
+            .bind(after.1.0)
+            .bind(limit)
+            .persistent(self.named())
+            .fetch_all(&mut *lease)
+            .await?;
+        lease.done().await?;
+        rows.iter().map(|row| Ok((row.try_get("depth")?, TaskId(row.try_get("id")?)))).collect()
+    }
+
+    /// The task and every task below it, at one moment, in no order.
+    pub async fn tree(&self, organization: OrganizationId, root: TaskId) -> Result<Vec<TreeTask>, StoreError> {
+        let mut lease = self.lease().await?;
+        let rows = sqlx::query(TREE)
+            .bind(organization.0)
+            .bind(root.0)
+            .persistent(self.named())
+            .fetch_all(&mut *lease)
+            .await?;
+        lease.done().await?;
+        rows.iter().map(tree_task).collect()
+    }
+}
+
+/// The task of a change, and the version that it was decided on.
+pub(super) fn expected(change: &Change) -> (TaskId, i64) {
+    (change.next().task().id(), change.expected_seq())
+}
