@@ -209,10 +209,11 @@ impl From<Refusal> for Problem {
             Refusal::PrimaryProject => {
                 conflict("primary_project", "the project is the task's primary one; only others are associated")
             }
-            Refusal::DepthLimit(limit) => {
-                conflict("depth_limit", format!("tasks of this agent delegate down to depth {limit}, and this is there"))
-                    .with("limit", limit)
-            }
+            Refusal::DepthLimit(limit) => conflict(
+                "depth_limit",
+                format!("tasks of this agent delegate down to depth {limit}, and this is there"),
+            )
+            .with("limit", limit),
             Refusal::ChildrenLimit(limit) => {
                 conflict("children_limit", format!("the task has {limit} open children, as many as it may"))
                     .with("limit", limit)

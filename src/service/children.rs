@@ -46,11 +46,8 @@ impl Service {
         }
         let organization = call.caller.organization;
         // Whom the key belongs to is all that is looked at.
-        let origin = Origin::Task {
-            parent_task_id: located.id,
-            parent_short_id: String::new(),
-            agent_id: located.task.agent,
-        };
+        let origin =
+            Origin::Task { parent_task_id: located.id, parent_short_id: String::new(), agent_id: located.task.agent };
         if let Ok(Some(key)) = &new.key
             && let Some(first) = self.store.created_before(organization, &origin, key).await?
         {

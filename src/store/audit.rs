@@ -139,6 +139,7 @@ impl Store {
         let reports = read(LEDGER_COLUMNS, "budget_ledger", "task_id", "seq").await?;
         let reports = reports.iter().map(ledger).collect::<Result<Vec<_>, _>>()?;
         let related = self.related(&mut lease, key).await?;
+        let children = self.children_of(&mut lease, key).await?;
         lease.done().await?;
         let (events, left_behind) = match archive.filter(|_| row.log_archived_at().is_some()) {
             Some(archive) => match archive.log(row.pinned().organization_id, row.id()).await {
@@ -166,6 +167,7 @@ impl Store {
         // Of an archived task the log of the other side tells what became of a dependency.
         if kept.task().log_archived_at().is_none() {
             faults.extend(related.faults(&events));
+            faults.extend(children.faults(kept.task(), &events));
         }
         for fault in faults {
             audit.findings.push(Finding { place: place(kept.task()), fault });

@@ -1,5 +1,8 @@
 //! Several tasks of one tree: written together, and read as a tree.
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -9,7 +12,11 @@ use super::error::{CommitError, StoreError};
 use super::rows::Reader;
 use crate::domain::change::Change;
 use crate::domain::decide::Delegation;
+use crate::domain::event::Event;
 use crate::domain::ids::{AccountId, AgentId, OrganizationId, ShortId, TaskId};
+use crate::domain::money::Money;
+use crate::domain::payload::Payload;
+use crate::domain::task::Task;
 use crate::domain::tree::TreeTask;
 
 /// Every task below `$2`, with what decides whether it is cancelled.
@@ -25,18 +32,23 @@ SELECT id, depth FROM below
 WHERE outcome IS NULL AND (control <> 'cancel' OR $3) AND (depth, id) > ($4, $5)
 ORDER BY depth, id LIMIT $6";
 
+/// What [`tree_task`] reads.
+const TREE_COLUMNS: &str = "
+SELECT t.id, t.short_number, t.parent_task_id, t.parent_short_number, t.title, t.agent_id, t.agent_slug, t.owner, t.depth,
+    t.status, t.control, t.outcome, t.outcome_reason, t.budget, t.cost_total, t.set_aside, t.tokens_in, t.tokens_out,
+    t.cache_read_tokens, t.cache_write_tokens, t.unmeasured_reports, t.unpriced_reports, t.created_at, t.closed_at";
+
 /// The task `$2` and every task below it.
-const TREE: &str = "
-WITH RECURSIVE tree AS (
-    SELECT t.id FROM agent_runtime.tasks t WHERE t.organization_id = $1 AND t.id = $2
-    UNION ALL
-    SELECT t.id FROM tree JOIN agent_runtime.tasks t ON t.organization_id = $1 AND t.parent_task_id = tree.id
-)
-SELECT t.id, t.short_number, t.parent_task_id, t.parent_short_number,
-    t.title, t.agent_id, t.agent_slug, t.owner, t.depth, t.status, t.control,
-    t.outcome, t.outcome_reason, t.budget, t.cost_total, t.set_aside, t.tokens_in, t.tokens_out, t.cache_read_tokens,
-    t.cache_write_tokens, t.unmeasured_reports, t.unpriced_reports, t.created_at, t.closed_at
-FROM tree JOIN agent_runtime.tasks t ON t.organization_id = $1 AND t.id = tree.id";
+static TREE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "WITH RECURSIVE tree AS (
+            SELECT t.id FROM agent_runtime.tasks t WHERE t.organization_id = $1 AND t.id = $2
+            UNION ALL
+            SELECT t.id FROM tree JOIN agent_runtime.tasks t ON t.organization_id = $1 AND t.parent_task_id = tree.id
+         )
+         {TREE_COLUMNS} FROM tree JOIN agent_runtime.tasks t ON t.organization_id = $1 AND t.id = tree.id"
+    )
+});
 
 fn tree_task(row: &PgRow) -> Result<TreeTask, StoreError> {
     let r = Reader { table: "agent_runtime.tasks", row };
@@ -65,7 +77,54 @@ fn tree_task(row: &PgRow) -> Result<TreeTask, StoreError> {
     })
 }
 
+/// The children of a task, of which its log must tell.
+pub(super) struct Children(Vec<TreeTask>);
+
+impl Children {
+    /// Where the rows differ from what the log and the row of their parent tell.
+    pub fn faults(&self, parent: &Task, events: &[Event]) -> Vec<String> {
+        let (mut created, mut closed) = (BTreeSet::new(), BTreeSet::new());
+        for event in events {
+            // A payload that cannot be read is found by the folding.
+            match Payload::read(&event.event_type, &event.payload) {
+                Ok(Payload::ChildCreated(child)) => drop(created.insert(child.child_task_id)),
+                Ok(Payload::ChildClosed(child)) => drop(closed.insert(child.child_task_id)),
+                _ => {}
+            }
+        }
+        let ended: BTreeSet<_> = self.0.iter().filter(|child| child.outcome.is_some()).map(|child| child.id).collect();
+        let all: BTreeSet<_> = self.0.iter().map(|child| child.id).collect();
+        let mut faults = Vec::new();
+        if all != created {
+            faults.push(format!("its children are {all:?}, but its log tells of {created:?}"));
+        }
+        if ended != closed {
+            faults.push(format!("its closed children are {ended:?}, but its log tells of {closed:?}"));
+        }
+        // Of an open child its budget is held, of a closed one at least its own cost. Once the parent is closed, what
+        // they spend is told further up.
+        let held = |child: &TreeTask| match child.outcome {
+            None => child.budget.unwrap_or_default(),
+            Some(_) => child.cost_total,
+        };
+        let sum = self.0.iter().map(held).try_fold(Money::ZERO, Money::checked_add);
+        let facts = parent.facts();
+        if facts.ending.is_none() && sum.is_ok_and(|sum| facts.set_aside < sum) {
+            faults.push(format!("it has {} set aside, which is less than its children have", facts.set_aside));
+        }
+        faults
+    }
+}
+
 impl Store {
+    /// The children of a task, read in the transaction of an audit.
+    pub(super) async fn children_of(&self, db: &mut PgConnection, key: (Uuid, Uuid)) -> Result<Children, StoreError> {
+        let statement =
+            format!("{TREE_COLUMNS} FROM agent_runtime.tasks t WHERE t.organization_id = $1 AND t.parent_task_id = $2");
+        let rows = self.rows_of(db, statement, key).await?;
+        rows.iter().map(tree_task).collect::<Result<_, _>>().map(Children)
+    }
+
     /// Locks the tasks in id order, as everybody does who locks several, then says whether each is as it was read. The
     /// transaction must have begun after they were read: so a task's events are in the order of their transactions.
     pub(super) async fn lock_as_read(
@@ -177,7 +236,7 @@ impl Store {
     /// The task and every task below it, at one moment, in no order.
     pub async fn tree(&self, organization: OrganizationId, root: TaskId) -> Result<Vec<TreeTask>, StoreError> {
         let mut lease = self.lease().await?;
-        let rows = sqlx::query(TREE)
+        let rows = sqlx::query(TREE.as_str())
             .bind(organization.0)
             .bind(root.0)
             .persistent(self.named())

@@ -107,9 +107,8 @@ impl Forest {
         };
         for budget in budgets {
             let (id, number) = (TaskId(forest.id()), forest.number());
-            let change = forest.with(|context| {
-                decide::create(ORGANIZATION, id, number, created(*budget), None, context).unwrap()
-            });
+            let change = forest
+                .with(|context| decide::create(ORGANIZATION, id, number, created(*budget), None, context).unwrap());
             let Decision::Change(change) = change else { panic!("a creation that creates nothing") };
             forest.put(*change);
         }
@@ -150,9 +149,8 @@ impl Forest {
                 let (child, number) = (TaskId(self.id()), self.number());
                 let created = created(*budget);
                 let asked = budget.is_some();
-                let Delegation { parent, child } = self.with(|context| {
-                    decide::delegate(&task, Ok(None), child, number, created, asked, context)
-                })?;
+                let Delegation { parent, child } =
+                    self.with(|context| decide::delegate(&task, Ok(None), child, number, created, asked, context))?;
                 return Ok(Some(Together { changes: vec![*parent], child: Some(child) }));
             }
             Act::Report(amount) => self.report(&task, *amount, None),
@@ -199,9 +197,8 @@ impl Forest {
 
     /// Writes all of it if every task is as it was when it was read, else nothing.
     fn write(&mut self, together: Together) -> bool {
-        let fits = |change: &Change| {
-            self.tasks[&change.next().task().id()].task().facts().last_seq == change.expected_seq()
-        };
+        let fits =
+            |change: &Change| self.tasks[&change.next().task().id()].task().facts().last_seq == change.expected_seq();
         if !together.changes.iter().all(fits) {
             return false;
         }
