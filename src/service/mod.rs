@@ -8,6 +8,7 @@ pub mod create;
 pub mod directory;
 pub mod error;
 pub mod events;
+pub mod feed;
 mod metrics;
 pub mod operations;
 pub mod outbox;

@@ -2,6 +2,7 @@
 //! from closed sets are plain strings to readers, because the sets grow.
 
 mod events;
+mod feed;
 mod operations;
 mod relations;
 mod requests;
@@ -10,6 +11,7 @@ mod tasks;
 mod usage;
 
 pub use events::{AppendedView, EventView};
+pub use feed::{FeedEntryView, FeedTaskView};
 pub use operations::{AgentUsageView, OperationView, ProofView};
 pub use relations::{AssociatedProjectView, RelationsView};
 pub use requests::{InboxView, RequestAnswer, RequestView, ResolveAnswer};
