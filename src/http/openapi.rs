@@ -146,7 +146,12 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     }
     if path.ends_with("/agent-events") {
         problems.push(("400", "invalid_cursor", "The cursor is damaged or belongs to another caller", "Bad Request"));
-        problems.push(("410", "cursor_expired", "Events behind the cursor were archived before they were read", "Gone"));
+        problems.push((
+            "410",
+            "cursor_expired",
+            "Events behind the cursor were archived before they were read",
+            "Gone",
+        ));
     }
     if path.ends_with("/heartbeat") || path.contains("/sessions/") {
         problems.push(("409", "session_closed", "The session or the task is closed", "Conflict"));

@@ -19,7 +19,7 @@ use crate::domain::ids::{OrganizationId, ShortId, TaskId};
 /// missed one. One who was away for more is told that it may have.
 pub const ARCHIVES_KEPT: i64 = 100_000;
 /// How many events a look passes over at most, to find those of a scope.
-const SCAN_MAX: u32 = 2_000;
+const SCAN_MAX: u32 = 1_000;
 
 /// The history of which transactions are: the cluster, its timeline, which a restore changes, and the database.
 const HOME: &str = "SELECT c.system_identifier,
@@ -139,10 +139,7 @@ impl Store {
 
     /// The newest transaction of each organization's feed that shows, of those that have one. One of the queries that
     /// cross organizations: who may see what comes of it was asked before.
-    pub async fn feed_heads(
-        &self,
-        organizations: &[OrganizationId],
-    ) -> Result<Vec<(OrganizationId, u64)>, StoreError> {
+    pub async fn feed_heads(&self, organizations: &[OrganizationId]) -> Result<Vec<(OrganizationId, u64)>, StoreError> {
         let mut lease = self.lease().await?;
         let rows = sqlx::query(
             "SELECT w.id, e.tx::text AS tx FROM unnest($1::uuid[]) AS w (id) CROSS JOIN LATERAL (

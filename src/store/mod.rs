@@ -85,7 +85,10 @@ async fn migrate_over(mut connection: PgConnection) -> Result<(), StoreError> {
         format!("SET LOCAL statement_timeout = 0; DEALLOCATE ALL; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})");
     sqlx::raw_sql(sqlx::AssertSqlSafe(begin)).execute(&mut *transaction).await.map_err(StoreError::from)?;
     MIGRATIONS.run_direct(None, &mut *transaction, false).await.map_err(StoreError::from)?;
-    sqlx::raw_sql("SELECT agent_runtime.settle_feed(); DEALLOCATE ALL").execute(&mut *transaction).await.map_err(StoreError::from)?;
+    sqlx::raw_sql("SELECT agent_runtime.settle_feed(); DEALLOCATE ALL")
+        .execute(&mut *transaction)
+        .await
+        .map_err(StoreError::from)?;
     transaction.commit().await.map_err(StoreError::from)?;
     connection.close().await.map_err(StoreError::from)
 }
