@@ -246,3 +246,26 @@ fn feed_task(row: &PgRow) -> Result<FeedTask, StoreError> {
         status: r.parse("status")?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_good_while_nothing_behind_it_was_lost() {
+        let now = Now { home: 7, horizon: 100, archives: ARCHIVES_KEPT + 5, missed: false, pending: false, scanned: 0 };
+        let good = FeedCursor { home: 7, archives: ARCHIVES_KEPT, position: FeedPosition::before(100) };
+        assert!(!now.is_too_late_for(&good));
+        assert!(!now.is_too_late_for(&FeedCursor { archives: 5, ..good }));
+        // One too many archivings ago, or more than there were; a transaction that is not counted yet; another history.
+        for bad in [
+            FeedCursor { archives: 4, ..good },
+            FeedCursor { archives: ARCHIVES_KEPT + 6, ..good },
+            FeedCursor { position: FeedPosition::before(101), ..good },
+            FeedCursor { home: 8, ..good },
+        ] {
+            assert!(now.is_too_late_for(&bad), "{bad:?}");
+        }
+        assert!(Now { missed: true, ..now }.is_too_late_for(&good));
+    }
+}
