@@ -7,6 +7,7 @@ pub mod decide;
 pub mod digest;
 pub mod event;
 pub mod export;
+pub mod feed;
 pub mod harness_event;
 pub mod ids;
 pub mod json;

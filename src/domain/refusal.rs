@@ -152,6 +152,8 @@ pub enum Refusal {
     InvalidJson(String),
     /// The cursor was tampered with or belongs to another query.
     InvalidCursor,
+    /// What follows the cursor is not all there any more, or cannot be known to be.
+    CursorExpired,
     /// The body or a part of it is too large.
     PayloadTooLarge {
         /// The limit in bytes.

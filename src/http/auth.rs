@@ -40,6 +40,13 @@ impl Authenticated {
         let caller = resolve(self.identity.clone(), self.param("org").to_owned(), app.directory()).await?;
         Ok(caller.may_read(&located.task)?)
     }
+
+    /// Whether the caller may follow the same feed still.
+    pub async fn still_follows(&self, app: &App) -> Result<(), Problem> {
+        let caller = resolve(self.identity.clone(), self.param("org").to_owned(), app.directory()).await?;
+        caller.feed_scope()?;
+        Ok(())
+    }
 }
 
 impl FromRequestParts<App> for Authenticated {

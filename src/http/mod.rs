@@ -12,6 +12,8 @@ mod directory;
 mod docs;
 mod events;
 mod export;
+mod feed;
+mod feed_stream;
 mod layers;
 mod meta;
 mod metrics;
@@ -147,6 +149,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(tasks::read))
         .routes(routes!(events::read, events::append))
         .routes(routes!(operations::proof))
+        .routes(routes!(feed::follow))
         .routes(routes!(tasks::sessions, sessions::open))
         .routes(routes!(sessions::heartbeat))
         .routes(routes!(sessions::close))

@@ -67,6 +67,7 @@ fn open_enums() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
         ("EventView", "type", crate::domain::event::EventType::NAMES),
         ("EventView", "actor_kind", ActorKind::NAMES),
         ("EventView", "channel", Channel::NAMES),
+        ("FeedTaskView", "status", Status::NAMES),
         ("MemberView", "roles", Role::NAMES),
         ("AuditView", "actor_kind", ActorKind::NAMES),
         ("AuditView", "action", Action::NAMES),
@@ -142,6 +143,15 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let has_cursor = operation["parameters"].as_array().is_some_and(|all| all.iter().any(|p| p["name"] == "cursor"));
     if scoped && has_cursor {
         problems.push(("400", "invalid_cursor", "The cursor is damaged or belongs to another query", "Bad Request"));
+    }
+    if path.ends_with("/agent-events") {
+        problems.push(("400", "invalid_cursor", "The cursor is damaged or belongs to another caller", "Bad Request"));
+        problems.push((
+            "410",
+            "cursor_expired",
+            "Events behind the cursor were archived before they were read",
+            "Gone",
+        ));
     }
     if path.ends_with("/heartbeat") || path.contains("/sessions/") {
         problems.push(("409", "session_closed", "The session or the task is closed", "Conflict"));

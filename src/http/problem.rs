@@ -270,6 +270,11 @@ fn access(refusal: Refusal) -> Problem {
         Refusal::InvalidCursor => {
             Problem::new(StatusCode::BAD_REQUEST, "invalid_cursor", "the cursor is damaged or belongs to another query")
         }
+        Refusal::CursorExpired => Problem::new(
+            StatusCode::GONE,
+            "cursor_expired",
+            "events behind the cursor were archived, or are of a database that was restored; begin again without a cursor",
+        ),
         Refusal::PayloadTooLarge { limit, what } => {
             let whole = what.is_empty();
             let subject = if whole { "the body".to_owned() } else { what.clone() };

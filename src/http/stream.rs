@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
+use futures::TryFutureExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -22,9 +23,9 @@ use crate::service::waiting::Following;
 /// The media type.
 pub const EVENT_STREAM: &str = "text/event-stream";
 /// The most events of one chunk.
-const CHUNK: u32 = 100;
+pub(super) const CHUNK: u32 = 100;
 /// A line that readers pass over.
-const COMMENT: &[u8] = b":\n\n";
+pub(super) const COMMENT: &[u8] = b":\n\n";
 
 /// Whether the caller asks for a stream.
 pub fn is_wanted(headers: &HeaderMap) -> bool {
@@ -67,23 +68,39 @@ pub async fn follow(
     }
     // At once, so that everybody on the way sees that an answer has begun.
     let first = chunk(COMMENT, &first)?;
+    let (expires, beat) = (expiry(&app, &auth), beat(&app));
+    let reader = Reader { app, auth, located, following, expires, beat };
+    Ok(respond(first, reader, async |mut reader: Reader| Ok(reader.next().await?.map(|chunk| (chunk, reader)))))
+}
+
+/// When the caller's token ends.
+pub(super) fn expiry(app: &App, auth: &Authenticated) -> Instant {
     let left = auth.expires_at().micros().saturating_sub(app.service().clock().now().micros());
-    let expires = Instant::now() + Duration::from_micros(left.max(0).unsigned_abs());
+    Instant::now() + Duration::from_micros(left.max(0).unsigned_abs())
+}
+
+/// When comments are due.
+pub(super) fn beat(app: &App) -> Interval {
     let every = app.settings().comment_interval;
     let mut beat = interval_at(Instant::now() + every, every);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let reader = Reader { app, auth, located, following, expires, beat };
-    let rest = futures::stream::try_unfold(reader, |mut reader| async move {
-        let next = reader.next().await.map_err(|fault| fault.detail)?;
-        Ok::<_, String>(next.map(|chunk| (chunk, reader)))
-    });
+    beat
+}
+
+/// Answers `first`, and then what `next` makes of `reader`, until it makes nothing.
+pub(super) fn respond<R, F>(first: Bytes, reader: R, next: impl Fn(R) -> F + Send + 'static) -> Response
+where
+    R: Send + 'static,
+    F: Future<Output = Result<Option<(Bytes, R)>, Problem>> + Send + 'static,
+{
+    let rest = futures::stream::try_unfold(reader, move |reader| next(reader).map_err(|fault| fault.detail));
     let first = futures::stream::once(async move { Ok(first) });
     let mut response = Body::from_stream(futures::StreamExt::chain(first, rest)).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    Ok(response)
+    response
 }
 
 impl Reader {
@@ -121,17 +138,21 @@ impl Reader {
     }
 }
 
-/// The events as fields. JSON has line breaks as white space only, which may stand in a field each.
 fn chunk(begin: &[u8], events: &[Event]) -> Result<Bytes, Problem> {
     let mut text = begin.to_vec();
     for event in events {
-        text.extend_from_slice(format!("id: {}\nevent: {}\n", event.seq, event.event_type).as_bytes());
-        for line in json_text(&EventView::from(event))?.split(|byte| matches!(byte, b'\n' | b'\r')) {
-            text.extend_from_slice(b"data: ");
-            text.extend_from_slice(line);
-            text.push(b'\n');
-        }
-        text.push(b'\n');
+        push_event(&mut text, &event.seq.to_string(), &event.event_type, &json_text(&EventView::from(event))?);
     }
     Ok(text.into())
+}
+
+/// One event as fields. JSON has line breaks as white space only, which may stand in a field each.
+pub(super) fn push_event(text: &mut Vec<u8>, id: &str, event_type: &str, json: &[u8]) {
+    text.extend_from_slice(format!("id: {id}\nevent: {event_type}\n").as_bytes());
+    for line in json.split(|byte| matches!(byte, b'\n' | b'\r')) {
+        text.extend_from_slice(b"data: ");
+        text.extend_from_slice(line);
+        text.push(b'\n');
+    }
+    text.push(b'\n');
 }

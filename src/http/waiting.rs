@@ -39,7 +39,8 @@ fn preferred(headers: &HeaderMap) -> Option<Wait> {
 
 /// How much longer than others the request may take, because it asks to wait.
 pub fn allowance<B>(request: &Request<B>) -> Duration {
-    if request.method() != Method::GET || !request.uri().path().ends_with("/events") {
+    let path = request.uri().path();
+    if request.method() != Method::GET || !(path.ends_with("/events") || path.ends_with("/agent-events")) {
         return Duration::ZERO;
     }
     let wait = asked(&Query::of(request.uri()), request.headers()).ok().flatten();
@@ -80,6 +81,7 @@ mod tests {
     fn only_a_wait_that_is_granted_gives_more_time() {
         for (path, seconds) in [
             ("/x/events?wait=20", 20),
+            ("/x/agent-events?wait=20", 20),
             ("/x/events?wait=&wait=55", 55),
             ("/x/events?wait=56", 0),
             ("/x/events", 0),

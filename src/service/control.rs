@@ -15,6 +15,8 @@ use crate::domain::task::Task;
 const REPLY_KEYS: Uuid = Uuid::from_u128(0x7c2f_16d8_51f3_4f0c_9a0e_43d6_0c1b_9d27);
 /// How many tasks an emergency stop closes between two looks.
 const STOP_PAGE: i64 = 200;
+/// After so many tasks in a row that cannot be closed it is not the tasks that fail.
+const STOP_FAULTS_MAX: u32 = 10;
 
 impl Service {
     async fn manage(&self, call: &Call, located: &Located, command: &Command) -> Result<Task, ServiceError> {
@@ -129,16 +131,31 @@ impl Service {
         Ok(Answered { value: task, replay: Some(super::Replay { body_matches: same }) })
     }
 
-    /// Closes every open task of an agent, one transaction each, until none is left. Answers how many it closed.
+    /// Closes every open task of an agent, one transaction each, until none is left. Answers how many it closed. One that
+    /// cannot be closed stands in no other's way; what went wrong is told once the others are closed.
     pub async fn stop_agent(&self, call: &Call, agent: AgentId, command: Command) -> Result<u64, ServiceError> {
         let (mut stopped, mut after) = (0, None);
+        let (mut fault, mut in_a_row) = (None, 0);
         loop {
             let page = self.store.open_tasks_of(call.caller.organization, agent, after, STOP_PAGE).await?;
-            let Some(last) = page.last() else { return Ok(stopped) };
+            let Some(last) = page.last() else { return fault.map_or(Ok(stopped), Err) };
             after = Some(*last);
             for task in page {
-                let done = self.carry_out(Order::of(call, task), &command).await?;
-                stopped += u64::from(matches!(done, Done::Changed(_)));
+                match self.carry_out(Order::of(call, task), &command).await {
+                    Ok(done) => {
+                        stopped += u64::from(matches!(done, Done::Changed(_)));
+                        in_a_row = 0;
+                    }
+                    Err(error) => {
+                        let error = ServiceError::from(error);
+                        tracing::error!(%task, ?error, "an open task of an agent that is stopped cannot be closed");
+                        in_a_row += 1;
+                        if in_a_row == STOP_FAULTS_MAX {
+                            return Err(error);
+                        }
+                        fault.get_or_insert(error);
+                    }
+                }
             }
         }
     }

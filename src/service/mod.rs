@@ -10,6 +10,7 @@ pub mod directory;
 pub mod error;
 pub mod events;
 mod family;
+pub mod feed;
 mod metrics;
 pub mod operations;
 pub mod outbox;

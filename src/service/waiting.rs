@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::caller::Located;
+use super::feed::Feeds;
 use super::{EventPage, Service, ServiceError};
 use crate::domain::event::Event;
 use crate::domain::ids::{OrganizationId, TaskId};
@@ -28,6 +29,7 @@ type Key = (OrganizationId, TaskId);
 #[derive(Debug)]
 pub struct Waiting {
     watched: Mutex<HashMap<Key, Watched>>,
+    feeds: Arc<Feeds>,
     places: Arc<Semaphore>,
     turns: Semaphore,
     over: CancellationToken,
@@ -52,7 +54,28 @@ impl Waiting {
     /// Lets at most `reads_max` reads wait at once.
     pub(super) fn new(reads_max: usize) -> Self {
         let places = Arc::new(Semaphore::new(reads_max.min(Semaphore::MAX_PERMITS)));
-        Self { watched: Mutex::default(), places, turns: Semaphore::new(WOKEN_MAX), over: CancellationToken::new() }
+        let (turns, over) = (Semaphore::new(WOKEN_MAX), CancellationToken::new());
+        Self { watched: Mutex::default(), feeds: Arc::default(), places, turns, over }
+    }
+
+    /// The feeds that are watched.
+    pub(super) fn feeds(&self) -> &Arc<Feeds> {
+        &self.feeds
+    }
+
+    /// Leave to wait; none when too many do.
+    pub(super) fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.places).try_acquire_owned().ok()
+    }
+
+    /// The turn of a reader that was woken.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.turns.acquire().await.ok()
+    }
+
+    /// Ends when every wait does.
+    pub(super) fn over(&self) -> CancellationToken {
+        self.over.clone()
     }
 
     fn watched(&self) -> MutexGuard<'_, HashMap<Key, Watched>> {
@@ -61,7 +84,7 @@ impl Waiting {
 
     /// A place among those that watch the task; none when too many wait.
     fn enter(self: &Arc<Self>, key: Key) -> Option<Place> {
-        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let permit = self.permit()?;
         let mut watched = self.watched();
         let entry = watched.entry(key).or_insert_with(|| Watched { head: watch::Sender::default(), readers: 0 });
         entry.readers += 1;
@@ -81,8 +104,9 @@ impl Waiting {
         }
     }
 
-    /// Tells those who watch `task` that it was committed.
+    /// Tells those who watch `task`, or a feed with it, that it was committed.
     pub(super) fn committed(&self, task: &Task) {
+        self.feeds.committed(task);
         let closed = task.facts().closed_at.is_some();
         let head = LogHead { last_seq: task.facts().last_seq, closed, archived: false };
         self.note((task.pinned().organization_id, task.id()), head);
@@ -97,8 +121,10 @@ impl Waiting {
 
     /// How much waits.
     pub fn counts(&self) -> WaitingCounts {
+        let feeds = self.feeds.readers();
         let watched = self.watched();
-        WaitingCounts { tasks: watched.len(), reads: watched.values().map(|entry| entry.readers).sum() }
+        let logs: usize = watched.values().map(|entry| entry.readers).sum();
+        WaitingCounts { tasks: watched.len(), reads: logs + feeds }
     }
 
     /// Ends every wait, and those that would begin.
@@ -179,7 +205,7 @@ impl Service {
 
     /// What came since the last look, and moves on behind it.
     pub async fn next_events(&self, following: &mut Following) -> Result<Vec<Event>, ServiceError> {
-        let turn = if following.woken { self.waiting.turns.acquire().await.ok() } else { None };
+        let turn = if following.woken { self.waiting.turn().await } else { None };
         let read = self.look(&following.located, &following.page).await?;
         drop(turn);
         following.woken = false;
@@ -213,18 +239,19 @@ impl Service {
         }
     }
 
-    /// Looks for what other processes wrote to the watched tasks, and wakes who waits for it. Asks nothing when nobody
-    /// waits. Answers how many logs had moved.
+    /// Looks for what other processes wrote to the watched tasks and feeds, and wakes who waits for it. Asks nothing when
+    /// nobody waits. Answers how many logs and feeds had moved.
     pub async fn look_for_news(&self) -> Result<usize, ServiceError> {
+        let feeds = self.look_at_feeds().await?;
         let watched = self.waiting.heads();
         if watched.is_empty() {
-            return Ok(0);
+            return Ok(feeds);
         }
         let moved = self.store.moved(&watched).await?;
         for (organization, task, head) in &moved {
             self.waiting.note((*organization, *task), *head);
         }
-        Ok(moved.len())
+        Ok(moved.len() + feeds)
     }
 }
 

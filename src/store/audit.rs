@@ -140,6 +140,7 @@ impl Store {
         let reports = reports.iter().map(ledger).collect::<Result<Vec<_>, _>>()?;
         let related = self.related(&mut lease, key).await?;
         let children = self.children_of(&mut lease, key).await?;
+        let inverted = self.inverted(&mut lease, key).await?;
         lease.done().await?;
         let (events, left_behind) = match archive.filter(|_| row.log_archived_at().is_some()) {
             Some(archive) => match archive.log(row.pinned().organization_id, row.id()).await {
@@ -158,6 +159,7 @@ impl Store {
         audit.reports += reports.len() as u64;
         let kept = Aggregate::new(row, sessions, requests);
         let mut faults = ledger_faults(kept.task(), &reports);
+        faults.extend(inverted.map(|seq| format!("the feed shows seq {seq} before the one before it")));
         if kept.task().log_archived_at().is_some() && archive.is_none() {
             faults.extend(left_in_postgres(events.len()));
         } else {

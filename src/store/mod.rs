@@ -11,6 +11,7 @@ mod due;
 mod error;
 mod events;
 mod family;
+mod feed;
 mod heartbeat;
 mod lease;
 mod relations;
@@ -40,6 +41,7 @@ pub use directory::{Edit, EditError, Initialized, Listing, Page, Put, Record, SU
 pub use due::{DueRequests, DueSessions};
 pub use error::{CommitError, StoreError};
 pub use events::LogRead;
+pub use feed::{ARCHIVES_KEPT, FeedLook};
 pub use requests::{InboxPage, InboxRow};
 use shelf::Shelf;
 pub use sweep::{Backlog, LogPart, SweptTask, VERIFY_FAILURES_MAX};
@@ -84,7 +86,10 @@ async fn migrate_over(mut connection: PgConnection) -> Result<(), StoreError> {
         format!("SET LOCAL statement_timeout = 0; DEALLOCATE ALL; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})");
     sqlx::raw_sql(sqlx::AssertSqlSafe(begin)).execute(&mut *transaction).await.map_err(StoreError::from)?;
     MIGRATIONS.run_direct(None, &mut *transaction, false).await.map_err(StoreError::from)?;
-    sqlx::raw_sql("DEALLOCATE ALL").execute(&mut *transaction).await.map_err(StoreError::from)?;
+    sqlx::raw_sql("SELECT agent_runtime.settle_feed(); DEALLOCATE ALL")
+        .execute(&mut *transaction)
+        .await
+        .map_err(StoreError::from)?;
     transaction.commit().await.map_err(StoreError::from)?;
     connection.close().await.map_err(StoreError::from)
 }

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::Store;
 use super::error::StoreError;
+use super::feed::ARCHIVES_KEPT;
 use super::rows::{EVENT_COLUMNS, LEDGER_COLUMNS, Reader, TASK_COLUMNS, event, ledger, task};
 use crate::domain::digest::Digest;
 use crate::domain::event::Event;
@@ -282,7 +283,7 @@ impl Store {
     }
 
     /// Archives a task that was found whole at `task.last_seq`: under the row lock that is compared once more, then the
-    /// events go and the log is sealed, in one statement. Answers whether it was.
+    /// events go and the log is sealed, in one statement, which notes for the feed what left it. Answers whether it was.
     pub async fn archive(
         &self,
         task: &SweptTask,
@@ -304,10 +305,24 @@ impl Store {
                     AND t.outcome IS NOT NULL AND t.closed_at <= $5 AND t.log_archived_at IS NULL
                     AND NOT EXISTS (SELECT FROM agent_runtime.tasks c WHERE c.organization_id = t.organization_id
                         AND c.parent_task_id = t.id AND c.log_archived_at IS NULL)
-                RETURNING t.organization_id, t.id
+                RETURNING t.organization_id, t.id, t.last_seq
              ), pruned AS (
                 DELETE FROM agent_runtime.events e USING t
                 WHERE e.organization_id = t.organization_id AND e.task_id = t.id
+             ), n AS (
+                INSERT INTO agent_runtime.feed_archive_numbers AS c (organization_id, last_number)
+                SELECT t.organization_id, 1 FROM t
+                ON CONFLICT (organization_id) DO UPDATE SET last_number = c.last_number + 1
+                RETURNING c.organization_id, c.last_number
+             ), noted AS (
+                INSERT INTO agent_runtime.feed_archives (organization_id, number, tx, task_id, seq)
+                SELECT e.organization_id, n.last_number, e.tx, e.task_id, e.seq
+                FROM t JOIN n ON n.organization_id = t.organization_id
+                JOIN agent_runtime.events e
+                    ON e.organization_id = t.organization_id AND e.task_id = t.id AND e.seq = t.last_seq
+             ), forgotten AS (
+                DELETE FROM agent_runtime.feed_archives f USING n
+                WHERE f.organization_id = n.organization_id AND f.number = n.last_number - $7
              )
              SELECT count(*) FROM t",
         )
@@ -317,6 +332,7 @@ impl Store {
         .bind(OffsetDateTime::from(now))
         .bind(OffsetDateTime::from(closed_before))
         .bind(task.log_digest.0.to_vec())
+        .bind(ARCHIVES_KEPT)
         .persistent(self.named())
         .fetch_one(&mut *lease)
         .await?;

@@ -341,3 +341,24 @@ async fn the_emergency_stop_counts_only_what_it_closed_when_harnesses_close_too(
         assert_ne!(ending(&world, task).await.0, json!(null), "{task} is open");
     }
 }
+
+#[tokio::test]
+async fn a_task_that_cannot_be_closed_stands_in_no_others_way() {
+    let world = World::new().await;
+    world.spoil().await;
+    let oscar = world.person("oscar");
+    let tasks = [world.task().await, world.task().await, world.task().await];
+    // No version of the program writes such a row.
+    let mut db = world.db.acquire().await.unwrap();
+    sqlx::raw_sql("SET session_replication_role = replica").execute(&mut *db).await.unwrap();
+    let labels = "UPDATE agent_runtime.tasks SET labels = $1::jsonb WHERE short_number = 2";
+    sqlx::query(labels).bind("[]").execute(&mut *db).await.unwrap();
+    let stop = oscar.post_nothing("/agents/reviewer/stop").await;
+    stop.refused(500, "internal_error");
+    for task in [&tasks[0], &tasks[2]] {
+        assert_eq!(ending(&world, task).await, ended("interrupted_by_operator", "emergency_stop"), "{task}");
+    }
+    sqlx::query(labels).bind("{}").execute(&mut *db).await.unwrap();
+    drop(db.detach());
+    assert_eq!(oscar.post_nothing("/agents/reviewer/stop").await.expect(200), &json!({"stopped": 1}));
+}

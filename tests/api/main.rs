@@ -19,6 +19,8 @@ mod directory_audit;
 mod directory_models;
 mod duplicates;
 mod expiry;
+mod feed;
+mod feed_writers;
 mod forms;
 mod guards;
 mod harness_client;

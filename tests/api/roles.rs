@@ -25,6 +25,7 @@ fn routes() -> Vec<(Method, &'static str, Value, &'static str, u16)> {
         (get.clone(), "/agent-tasks/{t}/proof", Value::Null, "read", 200),
         (get.clone(), "/agent-usage", Value::Null, "read", 200),
         (get.clone(), "/operations-log", Value::Null, "read", 200),
+        (get.clone(), "/agent-events", Value::Null, "read", 200),
         (get.clone(), "/agent-tasks/{t}/relations", Value::Null, "read", 200),
         (get.clone(), "/agent-tasks/{t}/projects", Value::Null, "read", 200),
         (put.clone(), "/agent-tasks/{t}/requires/{o}", Value::Null, "manage", 204),
@@ -37,6 +38,7 @@ fn routes() -> Vec<(Method, &'static str, Value, &'static str, u16)> {
         (post.clone(), "/agent-tasks/{t}/cancel", Value::Null, "manage", 200),
         (post.clone(), "/agent-tasks/{t}/reassign", json!({"owner": "vera"}), "manage", 200),
         (post.clone(), "/agent-tasks/{t}/reply", json!({"body": "Go on."}), "manage", 200),
+        (post.clone(), "/agents/reviewer/stop", Value::Null, "manage", 200),
         (
             post,
             "/agent-tasks/{t}/requests/{r}/resolve",

@@ -5,6 +5,7 @@
 
 mod beside;
 mod database;
+mod feed;
 mod hang_up;
 mod kill;
 mod pooler;

@@ -167,7 +167,9 @@ pub async fn delete(State(app): State<App>, auth: Authenticated, query: Query, b
 /// Stop an agent.
 ///
 /// The emergency stop: closes every open task of the agent, with or without its harness: `interrupted_by_operator`,
-/// `emergency_stop`. Disable the agent first where new tasks shall not be created in the meantime.
+/// `emergency_stop`, one after the other, until none is open. Disable the agent first where new tasks shall not be
+/// created in the meantime. A task that cannot be closed stands in no other's way and is told by a 5xx at the end; then
+/// call again.
 #[utoipa::path(post, path = "/organizations/{org}/agents/{agent}/stop", operation_id = "stop_agent", tag = "directory",
     params(("org" = String, Path, description = "The organization's slug"),
         ("agent" = String, Path, description = "The agent's slug or id")),

@@ -2,6 +2,7 @@
 //! from closed sets are plain strings to readers, because the sets grow.
 
 mod events;
+mod feed;
 mod operations;
 mod relations;
 mod requests;
@@ -11,6 +12,7 @@ mod tree;
 mod usage;
 
 pub use events::{AppendedView, EventView};
+pub use feed::{FeedEntryView, FeedTaskView};
 pub use operations::{AgentUsageView, OperationView, ProofView};
 pub use relations::{AssociatedProjectView, RelationsView};
 pub use requests::{InboxView, RequestAnswer, RequestView, ResolveAnswer};
