@@ -396,7 +396,7 @@ part! {
         /// Whether the bucket's name stands in the host rather than in the path.
         s3_virtual_hosted: bool = false,
         /// The largest artifact, in bytes.
-        size_bytes_max: u64 = 100 * 1024 * 1024; 1024..=5 * 1024 * 1024 * 1024,
+        size_bytes_max: u64 = 100 * 1024 * 1024; 1024..=5 * 1024 * 1024 * 1024_u64,
         /// How long an artifact may take to come, in seconds.
         upload_timeout_seconds: u64 = 300; 1..=3_600,
         /// How long an artifact is kept that no log refers to, in seconds, from when it was last sent.
