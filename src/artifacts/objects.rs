@@ -13,7 +13,9 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart};
+use object_store::{
+    ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutPayload, RetryConfig, WriteMultipart,
+};
 use url::Url;
 
 use super::{ArtifactStore, ArtifactStoreError, BlobName, BlobWriter, Chunks};
@@ -26,6 +28,10 @@ const PARTS_AT_ONCE: usize = 2;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a bucket may be silent within an answer. The whole may take as long as its reader does.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a request to a bucket is sent again, and until when: a caller waits for it.
+const RETRIES: usize = 3;
+const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How to reach a bucket.
 #[derive(Clone, Default)]
@@ -92,7 +98,8 @@ impl ObjectArtifacts {
             .with_bucket_name(bucket)
             .with_region(&access.region)
             .with_virtual_hosted_style_request(access.virtual_hosted)
-            .with_client_options(client);
+            .with_client_options(client)
+            .with_retry(RetryConfig { max_retries: RETRIES, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() });
         if let Some(endpoint) = &access.endpoint {
             builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
         }
@@ -106,8 +113,8 @@ impl ObjectArtifacts {
 /// Two digits of the digest make folders that stay small.
 fn place(name: BlobName) -> Path {
     let digest = hex::encode(name.digest.0);
-    let (first, _) = digest.split_at(2);
-    Path::from(format!("{}/{first}/{digest}-{}", name.organization, name.upload.simple()))
+    let (first, rest) = digest.split_at(2);
+    Path::from(format!("{}/{first}/{rest}-{}", name.organization.0.simple(), name.upload.simple()))
 }
 
 fn fault(fault: object_store::Error) -> ArtifactStoreError {

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mandate::app::store_options;
+use mandate::config::Role;
 use mandate::domain::digest::Digest;
 use mandate::service::artifacts::ArtifactsSwept;
 use mandate::store::{Received, Store, Upload};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::support::{World, digest_of};
+use crate::support::{World, digest_of, eventually, keep_artifacts};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -116,6 +117,29 @@ async fn bytes_that_cannot_be_removed_now_are_removed_later() {
 }
 
 #[tokio::test]
+async fn the_role_that_closes_what_time_closes_removes_by_itself() {
+    let world = World::with(|settings| {
+        keep_artifacts(settings);
+        settings.workers.roles.push(Role::Expiry);
+        settings.artifacts.sweep_interval_seconds = 1;
+    })
+    .await;
+    let agent = world.agent().await;
+    let kept = agent.send_artifact("kept", "text/plain").await.0;
+    let put = agent.request(reqwest::Method::PUT, &format!("/artifacts/{}", digest_of(b"x")));
+    agent.send(put.body("y")).await.refused(422, "digest_mismatch");
+    eventually("what came to nothing is forgotten", async || count(&world, "artifact_uploads").await == 0).await;
+    let (left, sent) = agent.send_artifact("left", "text/plain").await;
+    sent.expect(201);
+    let statement =
+        "UPDATE agent_runtime.artifacts SET kept_at = kept_at - interval '2 days' WHERE encode(digest, 'hex') = $1";
+    sqlx::query(statement).bind(left.replace("sha256:", "")).execute(&world.db).await.unwrap();
+    eventually("what nobody refers to is gone", async || world.artifact_files().len() == 1).await;
+    assert_eq!(agent.artifact(&kept).await.text, "kept");
+    agent.artifact(&left).await.refused(404, "not_found");
+}
+
+#[tokio::test]
 async fn what_a_process_that_died_left_is_removed() {
     let world = World::with_artifacts().await;
     let store = Store::connect(&store_options(&world.settings)).unwrap();
@@ -125,9 +149,9 @@ async fn what_a_process_that_died_left_is_removed() {
     store.begin_upload(upload, HOUR).await.unwrap();
     let hex = digest_of(b"x").replace("sha256:", "");
     let root: url::Url = world.settings.artifacts.store_url.as_ref().unwrap().expose().parse().unwrap();
-    let folder = root.to_file_path().unwrap().join(format!("{}/{}", world.seed.organization_id, &hex[..2]));
+    let folder = root.to_file_path().unwrap().join(format!("{}/{}", world.seed.organization_id.simple(), &hex[..2]));
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join(format!("{hex}-{}", upload.id.simple())), "x").unwrap();
+    std::fs::write(folder.join(format!("{}-{}", &hex[2..], upload.id.simple())), "x").unwrap();
     assert_eq!(sweep(&world, HOUR).await, swept(0, 0, 0));
     assert_eq!(world.artifact_files().len(), 1);
     age(&world, "2 hours").await;
@@ -154,7 +178,6 @@ async fn an_upload_that_was_taken_for_dead_becomes_no_artifact() {
     age(&world, "2 hours").await;
     assert_eq!(store.abandoned_uploads(10).await.unwrap(), [upload(1)]);
     store.close().await;
-    world.spoil().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,7 @@ mod appending;
 mod artifact_access;
 mod artifact_removal;
 mod artifacts;
+mod bucket;
 mod control;
 mod corrections;
 mod creation;

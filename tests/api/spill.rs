@@ -153,11 +153,12 @@ async fn what_is_refused_is_not_stored() {
         .invalid_at(&["/events/0/payload/body"]);
     world.person("ada").append(&task, json!([turn(&large)])).await.refused(403, "agent_task_forbidden");
     let takeover = json!({"session_key": "s2", "takeover": true});
-    agent.on(&task, "sessions", takeover).await.expect(201);
+    let heir = agent.on(&task, "sessions", takeover).await.expect(201)["session"]["id"].clone();
     let late = json!({"session_id": session, "events": [turn(&large)]});
     agent.on(&task, "events", late).await.refused(409, "session_superseded");
-    agent.finish(&task).await.expect(200);
-    agent.append(&task, json!([turn(&large)])).await.refused(409, "task_closed");
+    agent.on(&task, "outcome", json!({"outcome": "done_acted", "session_id": heir})).await.expect(200);
+    let late = json!({"session_id": heir, "events": [turn(&large)]});
+    agent.on(&task, "events", late).await.refused(409, "task_closed");
     assert_eq!(world.artifact_files(), []);
     // An effect that was made is never lost, however large its record is.
     let effect =
