@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use crate::artifacts::ArtifactStoreError;
 use crate::artifacts::objects::{BucketAccess, ObjectArtifacts};
 use crate::config::ArtifactSettings;
@@ -20,6 +22,7 @@ pub(super) fn open(settings: &ArtifactSettings) -> Result<Option<Artifacts>, Art
     };
     Ok(Some(Artifacts {
         store: Arc::new(ObjectArtifacts::open(url.expose(), &access)?),
+        places: Arc::new(Semaphore::new(settings.uploads_max)),
         size_max: settings.size_bytes_max,
         upload_timeout: Duration::from_secs(settings.upload_timeout_seconds),
         grace: Duration::from_secs(settings.grace_seconds),

@@ -399,6 +399,9 @@ part! {
         size_bytes_max: u64 = 100 * 1024 * 1024; 1024..=5 * 1024 * 1024 * 1024_u64,
         /// How long an artifact may take to come, in seconds.
         upload_timeout_seconds: u64 = 300; 1..=3_600,
+        /// The most artifacts that come at once in this process, each of which takes up to 24 MiB of memory; further ones
+        /// are 503.
+        uploads_max: usize = 64; 1..=10_000,
         /// How long an artifact is kept that no log refers to, in seconds, from when it was last sent.
         grace_seconds: u64 = 86_400; 60..=365 * 86_400,
         /// How often what no log refers to is looked for, by the role `expiry`, in seconds.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use super::{Call, Caller, Clock, Order, Principal, Service, ServiceError};
 use crate::artifacts::{ArtifactStore, BlobName, BlobWriter, Chunks};
@@ -28,12 +29,22 @@ const REMOVAL_PAUSE: Duration = Duration::from_mins(5);
 pub struct Artifacts {
     /// Where they are kept.
     pub store: Arc<dyn ArtifactStore>,
+    /// A place for each that may come at once.
+    pub places: Arc<Semaphore>,
     /// The largest one, in bytes.
     pub size_max: u64,
     /// How long one may take to come.
     pub upload_timeout: Duration,
     /// How long one is kept that no log refers to.
     pub grace: Duration,
+}
+
+impl Artifacts {
+    /// Does not wait for ever for a sender or for the store.
+    async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, ServiceError> {
+        let done = tokio::time::timeout(self.upload_timeout, work).await;
+        done.map_err(|_| ServiceError::Unavailable("an artifact took too long to come or to be kept".to_owned()))
+    }
 }
 
 /// What became of an artifact that was sent.
@@ -143,6 +154,8 @@ impl Service {
         if declared > artifacts.size_max {
             return Err(too_large(artifacts.size_max).into());
         }
+        let place = artifacts.places.try_acquire();
+        let _place = place.map_err(|_| ServiceError::Unavailable("too many artifacts come at once".to_owned()))?;
         let sender = caller.sender();
         if self.store.has_artifact(caller.organization, digest).await? {
             verify(artifacts, None, digest, body).await?;
@@ -176,7 +189,7 @@ impl Service {
         writer: Box<dyn BlobWriter>,
         received: Received<'_>,
     ) -> Result<Sent, ServiceError> {
-        writer.finish().await?;
+        artifacts.in_time(writer.finish()).await??;
         let kept = self.store.finish_upload(upload, received).await?;
         let ours = kept.as_ref().is_some_and(|kept| kept.upload == upload.id);
         if !ours {
@@ -244,7 +257,7 @@ impl Service {
         let upload = Upload { organization: caller.organization, digest, id: Clock::new_id() };
         self.store.begin_upload(upload, artifacts.grace).await?;
         let mut writer = artifacts.store.writer(blob(upload));
-        writer.write(Bytes::copy_from_slice(text.as_bytes())).await?;
+        artifacts.in_time(writer.write(Bytes::copy_from_slice(text.as_bytes()))).await??;
         let received = Received { size: text.len() as u64, media_type: PAYLOAD_MEDIA_TYPE, sender: &sender };
         self.finish_upload(artifacts, upload, writer, received).await.map(drop)
     }
@@ -286,8 +299,6 @@ async fn verify<E>(
     body: impl Stream<Item = Result<Bytes, E>> + Send + Unpin,
 ) -> Result<u64, ServiceError> {
     let mut intake = Intake { writer, size_max: artifacts.size_max };
-    let taken = tokio::time::timeout(artifacts.upload_timeout, intake.take(body)).await;
-    let taken = taken.map_err(|_| ServiceError::Unavailable("an artifact took too long to come".to_owned()))?;
-    let (size, found) = taken?;
+    let (size, found) = artifacts.in_time(intake.take(body)).await??;
     if found == digest { Ok(size) } else { Err(Refusal::ArtifactMismatch(found).into()) }
 }

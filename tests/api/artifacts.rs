@@ -217,6 +217,25 @@ async fn an_upload_that_never_ends_is_ended() {
 }
 
 #[tokio::test]
+async fn no_more_come_at_once_than_may() {
+    let world = World::with(|settings| {
+        keep_artifacts(settings);
+        settings.artifacts.uploads_max = 1;
+    })
+    .await;
+    let agent = world.agent().await;
+    let stalled = reqwest::Body::wrap_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+    let put = agent.request(Method::PUT, &format!("/artifacts/{}", digest_of(b"stalled"))).body(stalled);
+    let first = tokio::spawn(put.send());
+    eventually("the first has begun", async || count(&world, "artifact_uploads").await == 1).await;
+    let second = agent.send_artifact("Hello.", "text/plain").await.1;
+    second.refused(503, "unavailable");
+    assert!(second.header("retry-after").is_some());
+    first.abort();
+    eventually("its place is free", async || agent.send_artifact("Hello.", "text/plain").await.1.status < 300).await;
+}
+
+#[tokio::test]
 async fn many_who_send_the_same_at_once_make_one_artifact() {
     let world = World::with_artifacts().await;
     let other = World::beside(&world).await;
