@@ -1,11 +1,12 @@
 -- Artifacts: what is in the artifact store, what is on its way into or out of it, and which logs refer to what. Who
--- writes a row of the first or the last table holds the digest's advisory lock until the commit (src/store/artifacts.rs).
+-- writes a row of the first or the last table holds the digest's advisory lock until the commit
+-- (src/store/artifacts.rs).
 
 CREATE TABLE agent_runtime.artifacts (
     organization_id uuid        NOT NULL,
     digest          bytea       NOT NULL CHECK (octet_length(digest) = 32),
-    -- A part of the name of its bytes in the store: bytes that come again after a removal have another name, so that the
-    -- removal of the old ones can never hit them.
+    -- A part of the name of its bytes in the store: bytes that come again after a removal have another name, so that
+    -- the removal of the old ones can never hit them.
     upload_id       uuid        NOT NULL,
     size            bigint      NOT NULL CHECK (size >= 0),
     media_type      text        NOT NULL,

@@ -200,13 +200,11 @@ impl BlobWriter for Writer {
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<(), ArtifactStoreError>> {
         async move {
-            match self.parts {
-                Some(parts) => parts.finish().await.map(drop).map_err(fault),
-                None => {
-                    let payload = PutPayload::from_iter(self.whole);
-                    self.objects.put(&self.place, payload).await.map(drop).map_err(fault)
-                }
+            if let Some(parts) = self.parts {
+                return parts.finish().await.map(drop).map_err(fault);
             }
+            let payload = PutPayload::from_iter(self.whole);
+            self.objects.put(&self.place, payload).await.map(drop).map_err(fault)
         }
         .boxed()
     }

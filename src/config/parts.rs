@@ -382,8 +382,8 @@ impl LogSettings {
 part! {
     /// Where artifacts are kept: large payloads, and what harnesses and people send.
     ArtifactSettings: "artifacts" {
-        /// The artifact store: `file:///folder`, or `s3://bucket/prefix` of Amazon S3 or what speaks like it. Unset: none;
-        /// payloads over `limits.payload_bytes_max` are then refused.
+        /// The artifact store: `file:///folder`, or `s3://bucket/prefix` of Amazon S3 or what speaks like it. Unset:
+        /// none; payloads over `limits.payload_bytes_max` are then refused.
         store_url: Option<SecretUrl> = None,
         /// The URL of a service that is not Amazon's, such as `https://minio.example.com:9000`.
         s3_endpoint: Option<String> = None,

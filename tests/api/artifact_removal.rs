@@ -214,16 +214,13 @@ async fn a_remover_without_grace_never_takes_what_a_commit_refers_to() {
         let (appended, sent) =
             futures::future::join(futures::future::join_all(appends), futures::future::join_all(sends)).await;
         for reply in appended {
-            match reply.status {
-                201 => {
-                    let artifact = &reply.body["written"][0]["payload"]["artifact"];
-                    written.push((artifact["digest"].as_str().unwrap().to_owned(), payload.to_string()));
-                }
+            if reply.status == 201 {
+                let artifact = &reply.body["written"][0]["payload"]["artifact"];
+                written.push((artifact["digest"].as_str().unwrap().to_owned(), payload.to_string()));
+            } else {
                 // The remover was faster three times; nothing was written.
-                _ => {
-                    reply.refused(503, "unavailable");
-                    busy += 1;
-                }
+                reply.refused(503, "unavailable");
+                busy += 1;
             }
         }
         for (_, reply) in sent {

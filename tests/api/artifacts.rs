@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use mandate::service::artifacts::ArtifactsSwept;
 use reqwest::Method;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
@@ -260,5 +261,5 @@ async fn without_a_store_there_are_no_artifacts() {
     sent.refused(409, "no_artifact_store");
     agent.artifact(&digest).await.refused(404, "not_found");
     assert_eq!(count(&world, "artifact_uploads").await, 0);
-    assert_eq!(world.service.sweep_artifacts(std::time::Duration::ZERO, 10).await.unwrap(), Default::default());
+    assert_eq!(world.service.sweep_artifacts(std::time::Duration::ZERO, 10).await.unwrap(), ArtifactsSwept::default());
 }

@@ -391,7 +391,8 @@ fn skewed(skew: Arc<AtomicI64>, frozen: Arc<AtomicI64>) -> Clock {
 /// Keeps artifacts in a folder beside the keys; tests remove them themselves.
 pub fn keep_artifacts(settings: &mut Settings) {
     settings.workers.roles.retain(|role| *role != Role::Expiry);
-    let folder = url::Url::from_file_path(settings.auth.data_folder.join("artifacts")).unwrap();
+    let folder =
+        url::Url::from_file_path(std::path::absolute(settings.auth.data_folder.join("artifacts")).unwrap()).unwrap();
     settings.artifacts.store_url = Some(SecretUrl::new(folder.to_string()));
 }
 
