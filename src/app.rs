@@ -1,5 +1,6 @@
 //! Composition: from settings to a running service.
 
+mod artifacts;
 mod log;
 
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::artifacts::ArtifactStoreError;
 use crate::auth::issuers::{HttpSettings as FetchSettings, IssuerConfigError, PersonIssuerConfig, PersonIssuers};
 use crate::auth::keys::{KeyError, KeyRing};
 use crate::auth::tokens::TokenIssuer;
@@ -26,7 +28,7 @@ use crate::service::sweep::{Sweep, SweepSettings};
 use crate::service::{Clock, Service, ServiceSettings};
 use crate::shutdown::Shutdown;
 use crate::store::{Store, StoreError, StoreOptions};
-use crate::workers::{self, Expiry, Lookout, Publisher, Sweeper, run_sink};
+use crate::workers::{self, ArtifactRemover, Expiry, Lookout, Publisher, Sweeper, run_sink};
 pub use log::Log;
 
 /// The folder of the signing key within the data folder.
@@ -66,6 +68,9 @@ pub enum StartError {
     /// The log store.
     #[error("log.store_url: {0}")]
     LogStore(#[from] LogStoreError),
+    /// The artifact store.
+    #[error("artifacts.store_url: {0}")]
+    Artifacts(#[from] ArtifactStoreError),
     /// The stream.
     #[error("log.stream_url: {0}")]
     Stream(#[from] StreamError),
@@ -154,6 +159,11 @@ impl Mandate {
                 waiting_reads_max: settings.waiting.reads_max,
             },
         );
+        let artifacts = artifacts::open(&settings.artifacts)?;
+        let spill_bytes = artifacts.as_ref().map(|artifacts| usize::try_from(artifacts.size_max).unwrap_or(usize::MAX));
+        if let Some(artifacts) = artifacts {
+            service = service.keeping(artifacts);
+        }
         let mut inbox = None;
         if does(&settings, Role::Publisher) {
             let limits = OutboxLimits { rows: settings.log.queue_rows, bytes: settings.log.queue_bytes };
@@ -177,10 +187,12 @@ impl Mandate {
                 batch: BatchLimits {
                     events: settings.limits.batch_events_max,
                     payload_bytes: settings.limits.payload_bytes_max,
+                    spill_bytes,
                 },
                 page_size_max: settings.limits.page_size_max,
                 events_page_max: settings.limits.events_page_max,
                 comment_interval: Duration::from_millis(settings.waiting.comment_ms),
+                upload_timeout: Duration::from_secs(settings.artifacts.upload_timeout_seconds),
             },
         );
         Ok(Self { settings, store, log, inbox, clock, service, directory, app })
@@ -248,6 +260,10 @@ impl Mandate {
         if does(&self.settings, Role::Expiry) {
             let tick = Duration::from_millis(self.settings.workers.expiry_interval_ms);
             shutdown.tasks().spawn(workers::run(expiry, tick, shutdown.soft().clone()));
+            let grace = Duration::from_secs(self.settings.artifacts.grace_seconds);
+            let remover = Arc::new(ArtifactRemover::new(Arc::clone(&self.service), grace));
+            let tick = Duration::from_secs(self.settings.artifacts.sweep_interval_seconds);
+            shutdown.tasks().spawn(workers::run(remover, tick, shutdown.soft().clone()));
         }
         if does(&self.settings, Role::Api) {
             let tick = Duration::from_millis(self.settings.waiting.tick_ms);

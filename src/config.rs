@@ -19,8 +19,8 @@ pub use issuers::{ALGORITHMS, IssuerSettings};
 pub use part::{Fault, Secret, SecretUrl};
 use part::{Faults, Row};
 pub use parts::{
-    ArchiveSettings, AuthSettings, DatabaseSettings, LimitSettings, LogFormat, LogSettings, RequestSettings, Role,
-    ServerSettings, SessionSettings, TelemetrySettings, WaitingSettings, WorkerSettings,
+    ArchiveSettings, ArtifactSettings, AuthSettings, DatabaseSettings, LimitSettings, LogFormat, LogSettings,
+    RequestSettings, Role, ServerSettings, SessionSettings, TelemetrySettings, WaitingSettings, WorkerSettings,
 };
 
 /// The variable that names the settings file when no argument does.
@@ -57,6 +57,8 @@ pub struct Settings {
     pub telemetry: TelemetrySettings,
     /// The permanent log.
     pub log: LogSettings,
+    /// Artifacts.
+    pub artifacts: ArtifactSettings,
 }
 
 /// Why there are no settings.
@@ -169,6 +171,7 @@ impl Settings {
         self.waiting.check_ranges(&mut faults);
         self.telemetry.check(&mut faults);
         self.log.check(&mut faults);
+        self.artifacts.check(&mut faults);
         faults.require(
             self.server.body_limit_bytes >= self.limits.payload_bytes_max,
             "server.body_limit_bytes",
@@ -212,6 +215,7 @@ fn rows() -> Vec<Row> {
         WaitingSettings::rows(),
         TelemetrySettings::rows(),
         LogSettings::rows(),
+        ArtifactSettings::rows(),
     ]
     .concat()
 }

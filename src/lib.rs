@@ -5,6 +5,7 @@
 //! (`auth`, `directory`, `log`) beside the service. `tests/architecture.rs` holds these arrows.
 
 pub mod app;
+pub mod artifacts;
 pub mod auth;
 pub mod cli;
 pub mod config;

@@ -87,6 +87,11 @@ async fn its_variables_open_the_api_and_survive_a_kill() {
     let created = http.post(url).bearer_auth(&variables["MANDATE_TOKEN"]).json(&body).send().await.unwrap();
     assert_eq!(created.status(), 201);
     assert_eq!(tasks(&variables, "MANDATE_TOKEN_2").await[0]["title"], "Kept");
+    // SHA-256 of nothing.
+    let nothing = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let url = format!("{}/organizations/{}/artifacts/{nothing}", variables["MANDATE_URL"], variables["MANDATE_ORG"]);
+    let sent = http.put(&url).bearer_auth(&variables["MANDATE_TOKEN"]).send().await.unwrap();
+    assert_eq!(sent.status(), 201);
     let docs = http.get(format!("{}/docs/", variables["MANDATE_URL"])).send().await.unwrap();
     assert_eq!(docs.status(), 200);
 

@@ -105,6 +105,8 @@ async fn only_the_discovery_of_due_work_and_of_a_client_crosses_organizations() 
         ("sessions", "sessions_check_due"),
         ("requests", "requests_due"),
         ("credentials", "credentials_client"),
+        ("artifacts", "artifacts_unreferenced"),
+        ("artifact_uploads", "artifact_uploads_due"),
     ]);
     assert_eq!(pairs(&mut db, others).await, known);
 }

@@ -378,3 +378,55 @@ impl LogSettings {
         faults.require(self.topic_replication != 0, "log.topic_replication", "must not be 0");
     }
 }
+
+part! {
+    /// Where artifacts are kept: large payloads, and what harnesses and people send.
+    ArtifactSettings: "artifacts" {
+        /// The artifact store: `file:///folder`, or `s3://bucket/prefix` of Amazon S3 or what speaks like it. Unset:
+        /// none; payloads over `limits.payload_bytes_max` are then refused.
+        store_url: Option<SecretUrl> = None,
+        /// The URL of a service that is not Amazon's, such as `https://minio.example.com:9000`.
+        s3_endpoint: Option<String> = None,
+        /// The region of the bucket.
+        s3_region: String = "us-east-1".to_owned(),
+        /// The id of the key. Unset: what the machine or the environment (`AWS_…`) grants.
+        s3_access_key_id: Option<Secret> = None,
+        /// The key.
+        s3_secret_access_key: Option<Secret> = None,
+        /// Whether the bucket's name stands in the host rather than in the path.
+        s3_virtual_hosted: bool = false,
+        /// The largest artifact, in bytes.
+        size_bytes_max: u64 = 100 * 1024 * 1024; 1024..=5 * 1024 * 1024 * 1024_u64,
+        /// How long an artifact may take to come, in seconds.
+        upload_timeout_seconds: u64 = 300; 1..=3_600,
+        /// The most artifacts that come at once in this process, each of which takes up to 24 MiB of memory; further ones
+        /// are 503.
+        uploads_max: usize = 64; 1..=10_000,
+        /// How long an artifact is kept that no log refers to, in seconds, from when it was last sent.
+        grace_seconds: u64 = 86_400; 60..=365 * 86_400,
+        /// How often what no log refers to is looked for, by the role `expiry`, in seconds.
+        sweep_interval_seconds: u64 = 300; 1..=86_400,
+    }
+}
+
+impl ArtifactSettings {
+    pub(super) fn check(&self, faults: &mut Faults) {
+        self.check_ranges(faults);
+        if let Some(url) = &self.store_url {
+            faults.url("artifacts.store_url", url.expose(), &["file", "s3"]);
+        }
+        if let Some(endpoint) = &self.s3_endpoint {
+            faults.url("artifacts.s3_endpoint", endpoint, &["http", "https"]);
+        }
+        faults.require(
+            self.s3_access_key_id.is_some() == self.s3_secret_access_key.is_some(),
+            "artifacts.s3_secret_access_key",
+            "must be set together with artifacts.s3_access_key_id",
+        );
+        faults.require(
+            self.grace_seconds > self.upload_timeout_seconds,
+            "artifacts.grace_seconds",
+            "must be more than artifacts.upload_timeout_seconds, or what is still coming is taken for dead",
+        );
+    }
+}

@@ -69,6 +69,12 @@ fn each_fault_names_its_setting() {
         ("sessions.timeout_seconds", |s| s.sessions.timeout_seconds = 59),
         ("requests.ttl_seconds", |s| s.requests.ttl_seconds = 91 * 86_400),
         ("archive.grace_seconds", |s| s.archive.grace_seconds = 91 * 86_400),
+        ("artifacts.store_url", |s| s.artifacts.store_url = Some(SecretUrl::new("/var/artifacts"))),
+        ("artifacts.s3_endpoint", |s| s.artifacts.s3_endpoint = Some("minio:9000".to_owned())),
+        ("artifacts.s3_secret_access_key", |s| s.artifacts.s3_access_key_id = Some(Secret::new("id"))),
+        ("artifacts.size_bytes_max", |s| s.artifacts.size_bytes_max = 1),
+        ("artifacts.grace_seconds", |s| s.artifacts.grace_seconds = 300),
+        ("artifacts.sweep_interval_seconds", |s| s.artifacts.sweep_interval_seconds = 0),
         ("limits.batch_events_max", |s| s.limits.batch_events_max = 101),
         ("limits.payload_bytes_max", |s| s.limits.payload_bytes_max = 1),
         ("workers.expiry_interval_ms", |s| s.workers.expiry_interval_ms = 0),
@@ -218,6 +224,8 @@ fn secrets_are_not_shown() {
     settings.auth.retired_keys = vec![Secret::new("hunter2")];
     settings.log.store_url = Some(SecretUrl::new("clickhouse://default:hunter2@localhost/log?password=hunter2"));
     settings.log.stream_url = SecretUrl::new("hunter2");
+    settings.artifacts.s3_access_key_id = Some(Secret::new("hunter2"));
+    settings.artifacts.s3_secret_access_key = Some(Secret::new("hunter2"));
     let shown = format!("{settings:#?}{}", settings.validate().unwrap_err());
     assert!(!shown.contains("hunter2"), "{shown}");
     assert!(shown.contains("postgres://mandate:***@localhost/mandate"), "{shown}");

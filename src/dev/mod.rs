@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use url::Url;
 
 use self::demo::DemoError;
 use self::postgres::{InstallError, ManagedPostgres, ManagedPostgresError, PostgresOptions};
@@ -26,6 +27,8 @@ use crate::shutdown::Shutdown;
 
 /// The port that is taken when none is asked for and it is free.
 pub const DEFAULT_PORT: u16 = 8080;
+/// The folder of the artifacts within the data folder.
+const ARTIFACTS: &str = "artifacts";
 /// The database within the managed cluster.
 const DATABASE: &str = "mandate";
 /// The issuer of the two people's tokens. It is nobody's host: the key lies in the data folder.
@@ -177,6 +180,11 @@ async fn serve(
         algorithms: vec!["EdDSA".to_owned()],
         ..IssuerSettings::default()
     });
+    if settings.artifacts.store_url.is_none() {
+        let folder =
+            Url::from_file_path(data.join(ARTIFACTS)).map_err(|()| io::Error::other("the data folder is no path"))?;
+        settings.artifacts.store_url = Some(SecretUrl::new(folder.to_string()));
+    }
     hasten(&mut settings.archive);
     let listener = listen(options.port).await?;
     let url = format!("http://{}", listener.local_addr()?);

@@ -46,6 +46,8 @@ pub struct Guards {
     pub concurrency: Option<u32>,
     /// These sessions gave no sign of life since then.
     pub silent: Option<(Vec<SessionId>, Timestamp)>,
+    /// The artifact store has these: they hold what its events leave out.
+    pub stored: Vec<Digest>,
 }
 
 /// A change of one task: its events, the state after them, and what must hold when they are written.

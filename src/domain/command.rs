@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::artifact::Spilled;
 use super::digest::Digest;
 use super::event::ActorKind;
 use super::ids::{AccountId, EventId, PersonId, ProjectId, ReportId, RequestId, SessionId};
@@ -40,12 +41,14 @@ pub struct HarnessEvent {
     pub actor_id: Option<String>,
     /// When it happened; absent: now.
     pub at: Option<Timestamp>,
-    /// The payload's text.
+    /// The payload's text, as the log keeps it.
     pub payload: String,
-    /// Pointers of what was redacted in it.
+    /// Pointers of what was redacted in the payload as it was sent.
     pub redacted: Vec<String>,
     /// What a `phase.changed` changes.
     pub phase: Option<PhaseChanged>,
+    /// The whole payload, when it is too large for the log.
+    pub spilled: Option<Spilled>,
 }
 
 /// A usage report, checked.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::artifact::spill;
 use super::command::HarnessEvent;
 use super::event::{ActorKind, EventType};
 use super::ids::EventId;
@@ -31,13 +32,15 @@ pub struct Batch {
 pub struct BatchLimits {
     /// The most events.
     pub events: usize,
-    /// The largest payload, in bytes of JSON.
+    /// The largest payload that the log itself keeps, in bytes of JSON.
     pub payload_bytes: usize,
+    /// The largest payload that goes to the artifact store instead; absent: there is none.
+    pub spill_bytes: Option<usize>,
 }
 
 impl Default for BatchLimits {
     fn default() -> Self {
-        Self { events: BATCH_EVENTS_MAX, payload_bytes: PAYLOAD_BYTES_MAX }
+        Self { events: BATCH_EVENTS_MAX, payload_bytes: PAYLOAD_BYTES_MAX, spill_bytes: None }
     }
 }
 
@@ -65,8 +68,7 @@ pub fn read_batch(
     for (index, item) in items.iter().enumerate() {
         let pointer = format!("/events/{index}");
         let pointers = redacted.get(index).cloned().unwrap_or_default();
-        let place = (pointer.as_str(), limits.payload_bytes);
-        match read_event(item, place, pointers, now, new_id) {
+        match read_event(item, (pointer.as_str(), limits), pointers, now, new_id) {
             Ok((event, named)) => {
                 if named && named_ids.contains(&event.event_id) {
                     conflict = conflict.or(Some(Refusal::EventIdConflict(event.event_id)));
@@ -106,7 +108,7 @@ fn redact_payloads(body: &mut Value<'_>) -> Vec<Vec<String>> {
 
 fn read_event(
     item: &Value<'_>,
-    (pointer, payload_bytes): (&str, usize),
+    (pointer, limits): (&str, BatchLimits),
     redacted: Vec<String>,
     now: Timestamp,
     new_id: &mut dyn FnMut() -> Uuid,
@@ -114,8 +116,10 @@ fn read_event(
     let mut fields = Fields::new(item, pointer);
     let payload = item.get("payload").unwrap_or(&Value::Null);
     let text = payload.to_text();
-    if text.len() > payload_bytes {
-        return Err(Refusal::PayloadTooLarge { limit: payload_bytes, what: fields.at("payload") });
+    let is_large = text.len() > limits.payload_bytes;
+    let limit = limits.spill_bytes.unwrap_or_default().max(limits.payload_bytes);
+    if text.len() > limit {
+        return Err(Refusal::PayloadTooLarge { limit, what: fields.at("payload") });
     }
     let named = fields.id_opt::<EventId>("event_id");
     let type_name = fields.text("type", 1..=NAME_MAX);
@@ -148,6 +152,12 @@ fn read_event(
     }
     let (phase, faults) = check_payload(event_type, payload, &fields.at("payload"));
     fields.extend(faults);
+    let (text, spilled) = if is_large {
+        let (kept, spilled) = spill(event_type, payload, text);
+        (kept, Some(spilled))
+    } else {
+        (text, None)
+    };
     let event = HarnessEvent {
         event_id: named.unwrap_or_else(|| EventId(new_id())),
         event_type,
@@ -158,6 +168,7 @@ fn read_event(
         payload: text,
         redacted,
         phase,
+        spilled,
     };
     fields.finish((event, named.is_some()))
 }
@@ -168,8 +179,8 @@ fn check_payload(event_type: EventType, payload: &Value<'_>, pointer: &str) -> (
     let mut phase = None;
     match event_type {
         EventType::Turn => {
-            // A turn may be empty: a model may say nothing and only call tools.
-            fields.text("body", 0..=PAYLOAD_BYTES_MAX);
+            // A turn may be empty: a model may say nothing and only call tools. The payload's limit bounds it.
+            fields.text("body", 0..=usize::MAX);
         }
         EventType::ToolCalled => {
             fields.text("tool", 1..=NAME_MAX);

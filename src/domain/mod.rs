@@ -1,6 +1,7 @@
 //! Values and rules: no async, no SQL, no HTTP and no clock live here.
 
 pub mod aggregate;
+pub mod artifact;
 pub mod change;
 pub mod command;
 pub mod decide;

@@ -161,6 +161,12 @@ pub enum Refusal {
         /// What was too large.
         what: String,
     },
+    /// The body ended before it was complete.
+    BodyCut,
+    /// An artifact is not what it was called; this is its digest.
+    ArtifactMismatch(Digest),
+    /// No artifact store is set.
+    NoArtifactStore,
     /// The media type is not JSON.
     UnsupportedMediaType,
     /// The body breaks rules; each fault says where.

@@ -35,7 +35,9 @@ pub struct NewEvent {
     /// `turn`, `tool.called`, `phase.changed`, `todos.updated` or `check.reported`.
     #[serde(rename = "type")]
     event_type: String,
-    /// What `openapi/events/TYPE.v1.json` says, and more: at most 64 KiB of JSON, kept verbatim but for redactions.
+    /// What `openapi/events/TYPE.v1.json` says, and more, kept verbatim but for redactions. What is
+    /// over 64 KiB of JSON goes to the artifact store, if there is one: the entry then keeps what its type requires, and
+    /// `artifact` with digest, size, media type and preview.
     payload: Value,
     /// 1.
     schema_version: Option<i32>,

@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 use super::App;
 use super::problem::{PROBLEM_JSON, Problem};
-use super::waiting;
+use super::{artifacts, waiting};
 use crate::service::{Clock, trace};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -67,7 +67,8 @@ fn panicked(panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
 }
 
 async fn limit_time(State(app): State<App>, request: Request, next: Next) -> Response {
-    let limit = app.settings().request_timeout + waiting::allowance(&request);
+    let longer = waiting::allowance(&request) + artifacts::allowance(&app, &request);
+    let limit = app.settings().request_timeout + longer;
     match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Problem::unavailable("the request took too long").into_response(),

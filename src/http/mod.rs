@@ -3,6 +3,7 @@
 //! To add an endpoint: 1. write its handler with its `utoipa::path` in the file of its resource; 2. add it to
 //! [`routes`]; 3. run `cargo run -- openapi > openapi/mandate.json`; 4. add it to the list of roles in `tests/api/`.
 
+mod artifacts;
 mod auth;
 mod body;
 mod children;
@@ -71,6 +72,8 @@ pub struct HttpSettings {
     pub events_page_max: u32,
     /// How often a stream writes a comment.
     pub comment_interval: Duration,
+    /// How long an artifact may take to come.
+    pub upload_timeout: Duration,
 }
 
 /// What handlers work with.
@@ -172,6 +175,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(relations::associate, relations::dissociate))
         .routes(routes!(operations::agent_usage))
         .routes(routes!(operations::operations_log))
+        .routes(routes!(artifacts::send, artifacts::read))
         .merge(directory::routes())
         .routes(routes!(token::issue))
         .routes(routes!(token::jwks))

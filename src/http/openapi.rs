@@ -115,8 +115,12 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         problems.push(("403", "organization_forbidden", "The caller may not do this", "Forbidden"));
     }
     let directory = operation["tags"][0] == "directory";
+    let artifacts = operation["tags"][0] == "artifacts";
+    if artifacts {
+        problems.extend(artifact_problems(method));
+    }
     if scoped && path.matches('{').count() > 1 {
-        let code = if directory { "not_found" } else { "task_not_found" };
+        let code = if directory || artifacts { "not_found" } else { "task_not_found" };
         problems.push(("404", code, "There is no such thing for this caller", "Not Found"));
     }
     if operation["tags"][0] == "relations" && method != "get" {
@@ -165,6 +169,22 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     for (status, code, description, title) in problems {
         responses.entry(status).or_insert_with(|| problem_response(status, code, description, title));
     }
+}
+
+/// What is refused of artifacts, in place of what is refused of JSON.
+fn artifact_problems(method: &str) -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
+    let none = ("409", "no_artifact_store", "This installation keeps no artifacts", "Conflict");
+    if method != "put" {
+        let range = "The artifact has no such range; see Content-Range";
+        return vec![none, ("416", "range_not_satisfiable", range, "Range Not Satisfiable")];
+    }
+    vec![
+        none,
+        ("400", "incomplete_body", "The body ended before it was complete", "Bad Request"),
+        ("413", "payload_too_large", "The artifact is too large", "Payload Too Large"),
+        ("415", "unsupported_media_type", "An artifact is sent without Content-Encoding", "Unsupported Media Type"),
+        ("422", "digest_mismatch", "The body has another digest, which `found` names", "Unprocessable Content"),
+    ]
 }
 
 /// What the state of the directory refuses.

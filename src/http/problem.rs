@@ -286,6 +286,15 @@ fn access(refusal: Refusal) -> Problem {
             .with("limit", limit);
             if whole { problem } else { problem.with("errors", errors(&[Fault::new(what, "is too large")])) }
         }
+        Refusal::BodyCut => {
+            Problem::new(StatusCode::BAD_REQUEST, "incomplete_body", "the body ended before it was complete")
+        }
+        Refusal::ArtifactMismatch(found) => {
+            unprocessable("digest_mismatch", format!("the body's digest is {found}")).with("found", found.to_string())
+        }
+        Refusal::NoArtifactStore => {
+            conflict("no_artifact_store", "this installation keeps no artifacts: artifacts.store_url is not set")
+        }
         Refusal::UnsupportedMediaType => {
             Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "a body is application/json")
         }

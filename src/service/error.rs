@@ -1,5 +1,6 @@
 //! What a use case answers when it does not answer.
 
+use crate::artifacts::ArtifactStoreError;
 use crate::directory::DirectoryError;
 use crate::domain::refusal::Refusal;
 use crate::log::LogStoreError;
@@ -44,6 +45,16 @@ impl From<LogStoreError> for ServiceError {
             LogStoreError::Refused(_) | LogStoreError::ImpossibleRow(_) | LogStoreError::Setting(_) => {
                 Self::Internal(fault.to_string())
             }
+        }
+    }
+}
+
+impl From<ArtifactStoreError> for ServiceError {
+    fn from(fault: ArtifactStoreError) -> Self {
+        match fault {
+            // Its row was there: it is being removed, or somebody emptied the store.
+            ArtifactStoreError::Missing(_) | ArtifactStoreError::Unavailable(_) => Self::Unavailable(fault.to_string()),
+            ArtifactStoreError::Setting(_) => Self::Internal(fault.to_string()),
         }
     }
 }

@@ -38,7 +38,8 @@ impl Service {
         };
         let mut duplicates: Vec<EventId> = Vec::new();
         let mut only_tool_calls = batch.only_tool_calls;
-        // Two rounds suffice but for a race with a batch that shares ids; a third cannot find new ones.
+        // Two rounds suffice but for a race with a batch that shares ids or with the remover of artifacts; a third cannot
+        // find new ones.
         for _ in 0..3 {
             let command = Command::Append { session: session.clone(), only_tool_calls, events: events.clone() };
             let order = Order {
@@ -46,13 +47,16 @@ impl Service {
                 hot: true,
                 ..Order::of(call, located.id)
             };
-            let failed = match self.carry_out(order, &command).await {
+            let left = self.leave_payloads(call, &order, &command, events.as_deref().unwrap_or_default()).await;
+            let failed = match when(left, self.carry_out(order, &command)).await {
                 Ok(Done::Changed(change)) => {
                     let (_, written, _) = change.into_parts();
                     return Ok(Appended { written, duplicates });
                 }
                 Ok(Done::Unchanged(_)) => return Ok(Appended { written: Vec::new(), duplicates }),
                 Err(failed @ Failed::Error(ServiceError::Refused(Refusal::TaskArchived))) => return Err(failed.into()),
+                // Removed between its storing and the commit: once more.
+                Err(Failed::ArtifactGone) => continue,
                 Err(failed @ (Failed::DuplicateEvent | Failed::Error(ServiceError::Refused(_)))) => failed,
                 Err(failed) => return Err(failed.into()),
             };
@@ -70,7 +74,9 @@ impl Service {
             only_tool_calls = rest.iter().all(|event| event.event_type == EventType::ToolCalled);
             events = Ok(rest);
         }
-        Err(ServiceError::Unavailable("the same event ids are being written by another call".to_owned()))
+        Err(ServiceError::Unavailable(
+            "the same events are being written by another call, or their artifacts removed".to_owned(),
+        ))
     }
 
     /// Tells the events that the task has from those that it lacks; other content under a known id is a conflict.
@@ -94,13 +100,24 @@ impl Service {
     }
 }
 
+/// Does what is next only when what was before succeeded.
+async fn when(left: Result<(), Failed>, next: impl Future<Output = Result<Done, Failed>>) -> Result<Done, Failed> {
+    left?;
+    next.await
+}
+
 fn is_same(stored: &Event, event: &HarnessEvent, located: &Located) -> bool {
     let agent = located.task.agent.to_string();
     let actor_id = event.actor_id.as_deref().unwrap_or(&agent);
     stored.event_type == event.event_type.as_str()
         && stored.schema_version == event.schema_version
-        && stored.payload == event.payload
+        && (stored.payload == event.payload || is_whole(stored, event))
         && stored.actor.kind == event.actor_kind
         && stored.actor.id == actor_id
         && event.at.is_none_or(|at| at == stored.at)
+}
+
+/// Whether the log holds the whole of a payload that would be too large for it now: the limit was lowered.
+fn is_whole(stored: &Event, event: &HarnessEvent) -> bool {
+    event.spilled.as_ref().is_some_and(|spilled| spilled.text == stored.payload)
 }

@@ -1,6 +1,7 @@
 //! Use cases: read, ask the domain, commit. One function each.
 
 pub mod archive;
+pub mod artifacts;
 pub mod caller;
 pub mod children;
 pub mod clock;
@@ -31,6 +32,7 @@ use std::time::Duration;
 use moka::future::Cache;
 use tokio::sync::Mutex;
 
+use self::artifacts::Artifacts;
 use self::caller::Located;
 pub use self::caller::{Answered, Call, Caller, Principal, Replay};
 pub use self::clock::Clock;
@@ -92,6 +94,8 @@ pub struct Service {
     outbox: Option<Outbox>,
     /// The reads that wait for events.
     waiting: Arc<Waiting>,
+    /// The artifact store; absent where none is set.
+    artifacts: Option<Artifacts>,
 }
 
 /// What a command led to.
@@ -120,6 +124,8 @@ enum Failed {
     DuplicateEvent,
     /// A key was there already.
     DuplicateKey,
+    /// What the artifact store was to hold was removed from it.
+    ArtifactGone,
     /// Anything that is told to the caller.
     Error(ServiceError),
 }
@@ -128,6 +134,7 @@ impl From<Failed> for ServiceError {
     fn from(failed: Failed) -> Self {
         match failed {
             Failed::Error(error) => error,
+            Failed::ArtifactGone => Self::Unavailable("an artifact was being removed".into()),
             // Only event batches and keyed calls meet these, and they look first.
             Failed::DuplicateEvent | Failed::DuplicateKey => Self::Internal("a duplicate that nobody expected".into()),
         }
@@ -175,13 +182,32 @@ impl Service {
         let located = Cache::new(LOCATED_MAX);
         let waiting = Arc::new(Waiting::new(settings.waiting_reads_max));
         let counters = Counters::default();
-        Self { store, directory, clock, settings, queues, located, counters, log, outbox: None, waiting }
+        Self {
+            store,
+            directory,
+            clock,
+            settings,
+            queues,
+            located,
+            counters,
+            log,
+            outbox: None,
+            waiting,
+            artifacts: None,
+        }
     }
 
     /// Hands what is committed in at `outbox`.
     #[must_use]
     pub fn publishing(mut self, outbox: Outbox) -> Self {
         self.outbox = Some(outbox);
+        self
+    }
+
+    /// Keeps artifacts with `artifacts`.
+    #[must_use]
+    pub fn keeping(mut self, artifacts: Artifacts) -> Self {
+        self.artifacts = Some(artifacts);
         self
     }
 
@@ -305,6 +331,7 @@ impl Service {
         Err(match error {
             CommitError::DuplicateEvent => Failed::DuplicateEvent,
             CommitError::DuplicateKey => Failed::DuplicateKey,
+            CommitError::ArtifactGone => Failed::ArtifactGone,
             CommitError::Expired => {
                 let first = change.guards().unexpired.iter().filter_map(|id| base.request(*id)).map(|r| r.expires_at);
                 let expires_at = first.min().unwrap_or(self.clock.now());

@@ -7,12 +7,14 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::Store;
+use super::artifacts::{reference_fault, referred};
 use super::error::StoreError;
 use super::rows::{
     EVENT_COLUMNS, LEDGER_COLUMNS, REQUEST_COLUMNS, SESSION_COLUMNS, TASK_COLUMNS, event, ledger, request, session,
     task,
 };
 use crate::domain::aggregate::{Aggregate, fold};
+use crate::domain::artifact;
 use crate::domain::event::{Event, EventType};
 use crate::domain::ids::{OrganizationId, TaskId};
 use crate::domain::money::{Money, TokenCounts};
@@ -138,6 +140,7 @@ impl Store {
         let requests = requests.iter().map(request).collect::<Result<Vec<_>, _>>()?;
         let reports = read(LEDGER_COLUMNS, "budget_ledger", "task_id", "seq").await?;
         let reports = reports.iter().map(ledger).collect::<Result<Vec<_>, _>>()?;
+        let refs = referred(&read("digest, seq", "artifact_refs", "task_id", "digest").await?)?;
         let related = self.related(&mut lease, key).await?;
         let children = self.children_of(&mut lease, key).await?;
         let inverted = self.inverted(&mut lease, key).await?;
@@ -165,6 +168,7 @@ impl Store {
         } else {
             faults.extend(left_in_postgres(left_behind));
             faults.extend(log_faults(&kept, &events, &reports));
+            faults.extend(reference_fault(refs, artifact::refs(&events)));
         }
         // Of an archived task the log of the other side tells what became of a dependency.
         if kept.task().log_archived_at().is_none() {

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::Store;
 use super::error::CommitError;
 use super::statements;
+use crate::domain::artifact;
 use crate::domain::change::{BodyHash, Change};
 use crate::domain::event::{Channel, Event};
 use crate::domain::ids::{AccountId, OrganizationId, RequestId, SessionId, TaskId};
@@ -26,7 +27,9 @@ impl Store {
     /// in the statement that writes, so a conflict means that somebody was first: read again, decide again.
     pub async fn commit(&self, change: &Change, account: Option<AccountId>) -> Result<(), CommitError> {
         let guards = change.guards();
-        if guards.concurrency.is_none() && guards.silent.is_none() && change.project().is_none() {
+        // What refers to artifacts writes more than one statement.
+        let refers = !artifact::refs(change.events()).is_empty();
+        if !refers && guards.concurrency.is_none() && guards.silent.is_none() && change.project().is_none() {
             let mut lease = self.lease().await?;
             let written = self.write(&mut lease, change, account).await?;
             lease.done().await?;
@@ -36,7 +39,8 @@ impl Store {
         self.hold_guards(&mut lease, change).await?;
         // A lease that is dropped rolls back.
         if !self.write(&mut lease, change, account).await? {
-            return Err(CommitError::Conflict);
+            drop(lease);
+            return self.explain(change).await;
         }
         if let Some(edit) = change.project() {
             self.edit_project(&mut lease, change.next().task(), edit).await?;
@@ -57,13 +61,14 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the change if its task is as it was; answers whether it was.
+    /// Writes the change if its task is as it was; answers whether it was. One that refers to artifacts needs a
+    /// transaction around it.
     pub(super) async fn write(
         &self,
         db: &mut PgConnection,
         change: &Change,
         account: Option<AccountId>,
-    ) -> Result<bool, sqlx::Error> {
+    ) -> Result<bool, CommitError> {
         let only_log = change.touched_sessions().is_empty() && change.touched_requests().is_empty();
         let plain = only_log && change.guards().unexpired.is_empty();
         let is_append = plain && change.ledger().is_none() && change.events().iter().all(is_harness_event);
@@ -72,7 +77,13 @@ impl Store {
             (Some(row), Some(account)) if plain && change.events().len() == 1 => report(change, row, account),
             _ => general(change, account, self.session_timeout),
         };
-        Ok(query.persistent(self.named()).fetch_one(db).await? == 1)
+        let written = query.persistent(self.named()).fetch_one(&mut *db).await? == 1;
+        let refs = artifact::refs(change.events());
+        if written && !refs.is_empty() {
+            let pinned = change.next().task().pinned();
+            self.refer(db, (pinned.organization_id, pinned.id), &refs, &change.guards().stored).await?;
+        }
+        Ok(written)
     }
 
     /// Tells a request that expired by the database's clock from a conflict.

@@ -101,6 +101,9 @@ pub enum CommitError {
     /// A session gave a sign of life in the meantime.
     #[error("a session gave a sign of life")]
     Alive,
+    /// The artifact store no longer has what the change left there.
+    #[error("an artifact was removed")]
+    ArtifactGone,
     /// A fault of the store.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -1,6 +1,7 @@
 //! Postgres: the only room that knows sqlx. The pool is private to it, and [`Store::commit`] is the only writer of
 //! tasks and events.
 
+mod artifacts;
 mod audit;
 #[doc(hidden)]
 pub mod bare;
@@ -35,6 +36,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::Semaphore;
 
+pub use artifacts::{ArtifactReader, Received, StoredArtifact, Upload};
 pub use audit::{Archive, Audit, Finding};
 pub use create::NewTask;
 pub use directory::{Edit, EditError, Initialized, Listing, Page, Put, Record, SUBJECT_KINDS, WithCredential};

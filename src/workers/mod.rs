@@ -1,5 +1,6 @@
 //! Workers. Each is one idempotent step without input that a test can call; the loop is shared.
 
+mod artifacts;
 mod expiry;
 mod lookout;
 mod publisher;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+pub use artifacts::ArtifactRemover;
 pub use expiry::Expiry;
 pub use lookout::Lookout;
 pub use publisher::Publisher;

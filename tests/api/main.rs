@@ -5,9 +5,15 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::missing_panics_doc, missing_docs)]
 
+#[path = "../support/event_schemas.rs"]
+mod schemas;
 mod support;
 
 mod appending;
+mod artifact_access;
+mod artifact_removal;
+mod artifacts;
+mod bucket;
 mod control;
 mod corrections;
 mod creation;
@@ -45,6 +51,7 @@ mod requests;
 mod resolutions;
 mod roles;
 mod sessions;
+mod spill;
 mod stream;
 mod tenancy;
 mod tokens;

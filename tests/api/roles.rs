@@ -9,7 +9,8 @@ use crate::support::{Client, World};
 const MEMBERS: [(&str, &str); 4] = [("vera", "viewer"), ("oscar", "operator"), ("abe", "approver"), ("ada", "admin")];
 
 /// A route of people: method, path below the organization, body, the permission, and what it answers those who hold it.
-/// `{t}` is a fresh task with an open request `{r}`; `{o}` is another task and `{p}` a project.
+/// `{t}` is a fresh task with an open request `{r}` that refers to an artifact `{a}`; `{o}` is another task and `{p}` a
+/// project. Who sends artifacts, people and agents, is in `artifact_access.rs`.
 fn routes() -> Vec<(Method, &'static str, Value, &'static str, u16)> {
     let (get, post, put, delete) = (Method::GET, Method::POST, Method::PUT, Method::DELETE);
     let new = json!({"agent_slug": "reviewer", "title": "t", "description": "d"});
@@ -32,6 +33,7 @@ fn routes() -> Vec<(Method, &'static str, Value, &'static str, u16)> {
         (delete.clone(), "/agent-tasks/{t}/requires/{o}", Value::Null, "manage", 204),
         (put, "/agent-tasks/{t}/projects/{p}", Value::Null, "manage", 204),
         (delete, "/agent-tasks/{t}/projects/{p}", Value::Null, "manage", 204),
+        (get.clone(), "/artifacts/{a}", Value::Null, "read", 200),
         (get, "/requests", Value::Null, "read", 200),
         (post.clone(), "/agent-tasks/{t}/pause", Value::Null, "manage", 200),
         (post.clone(), "/agent-tasks/{t}/resume", Value::Null, "manage", 200),
@@ -71,6 +73,14 @@ async fn call(client: &Client, method: &Method, path: &str, body: &Value) -> cra
 async fn path_of(world: &World, route: &str, task: &str, request: &str) -> String {
     let other = if route.contains("{o}") { world.task().await } else { String::new() };
     let project = world.seed.project_id.to_string();
+    let mut route = route.to_owned();
+    if route.contains("{a}") {
+        let agent = world.agent().await;
+        let (digest, _) = agent.send_artifact("x", "text/plain").await;
+        let payload = json!({"body": "", "artifact": {"digest": digest}});
+        agent.append(task, json!([{"type": "turn", "payload": payload}])).await.expect(201);
+        route = route.replace("{a}", &digest);
+    }
     route.replace("{t}", task).replace("{r}", request).replace("{o}", &other).replace("{p}", &project)
 }
 
@@ -80,7 +90,7 @@ async fn standing(ada: &Client, task: &str) -> Value {
 
 #[tokio::test]
 async fn every_route_of_people_is_open_to_the_roles_that_hold_its_permission_and_to_no_others() {
-    let world = World::new().await;
+    let world = World::with_artifacts().await;
     let (ada, agent) = (world.person("ada"), world.agent().await);
     for (method, route, body, permission, status) in routes() {
         for (person, role) in MEMBERS {

@@ -12,12 +12,13 @@ use source::{Source, names, plain, reached};
 /// Each room and the rooms that it may use. The rooms of the composition may use all.
 const ROOMS: &[(&str, &[&str])] = &[
     ("domain", &[]),
+    ("artifacts", &["domain"]),
     ("auth", &["domain"]),
     ("directory", &["domain"]),
     ("log", &["domain"]),
     // The store implements the directory's trait too.
     ("store", &["domain", "directory"]),
-    ("service", &["domain", "store", "directory", "auth", "log"]),
+    ("service", &["domain", "store", "directory", "auth", "log", "artifacts"]),
     // Who calls is looked up at the edge, so it takes the two ports.
     ("http", &["domain", "service", "auth", "directory"]),
     // The sink carries rows from one port to the other and changes nothing of the service's.

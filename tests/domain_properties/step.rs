@@ -258,6 +258,7 @@ impl Step {
             payload,
             redacted: Vec::new(),
             phase,
+            spilled: None,
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::combination::{Place, archived, landed, without_publisher};
 use crate::over_every_combination;
-use crate::support::{Client, World};
+use crate::support::{Client, World, digest_of, keep_artifacts};
 
 over_every_combination!(
     an_archived_log_reads_as_before,
@@ -13,6 +13,7 @@ over_every_combination!(
     nothing_is_archived_before_its_grace_is_over,
     money_and_effects_after_the_close_are_archived_too,
     a_parent_is_archived_after_its_children,
+    a_payload_in_the_artifact_store_reads_as_before,
 );
 
 /// A payload that another JSON writer would change.
@@ -98,6 +99,24 @@ async fn an_archived_log_reads_as_before(place: Place) {
     // A round that finds nothing to do.
     let idle = world.sweep().await;
     assert_eq!((idle.archived, idle.republished, idle.mismatched), (0, 0, 0));
+}
+
+async fn a_payload_in_the_artifact_store_reads_as_before(place: Place) {
+    let world = place.world_with(keep_artifacts).await;
+    let (agent, vera) = (world.agent().await, world.person("vera"));
+    let payload = format!(r#"{{"more":[{PAYLOAD}],"body":"{}"}}"#, "x".repeat(70_000));
+    let task = closed_task_with(&world, &agent, &payload).await;
+    landed(&world, &task).await;
+    let before = readings(&world, &task).await;
+    let digest = digest_of(payload.as_bytes());
+    assert!(before[0].contains(&digest) && before[0].len() < 20_000, "{}", before[0]);
+    assert_eq!(vera.artifact(&digest).await.text, payload);
+    archived(&world, &task).await;
+    assert_eq!(readings(&world, &task).await, before);
+    // The references of an archived log are kept, and so is what it refers to.
+    world.service.sweep_artifacts(std::time::Duration::ZERO, 100).await.unwrap();
+    assert_eq!(vera.artifact(&digest).await.text, payload);
+    world.prove().await;
 }
 
 async fn what_nobody_published_is_sent_by_the_sweep(place: Place) {

@@ -22,6 +22,7 @@ pub(super) fn append(
     let (now, channel) = (context.now, context.actor.channel);
     let mut draft = Draft::of(base, context);
     for event in events {
+        draft.guards().stored.extend(event.spilled.as_ref().map(|spilled| spilled.digest));
         let payload = event.phase.map_or(Payload::Other, Payload::PhaseChanged);
         let actor_id = event.actor_id.unwrap_or_else(|| base.task().pinned().agent_id.to_string());
         let event = Event {

@@ -98,6 +98,13 @@ guards! {
         ["DELETE FROM agent_runtime.budget_ledger"], "ledger rows never change and are never deleted";
     the_ledger_is_not_truncated: "budget_ledger_no_truncate",
         ["TRUNCATE agent_runtime.budget_ledger"], "ledger rows are never deleted";
+    a_reference_to_an_artifact_never_changes: "artifact_refs_append_only",
+        ["UPDATE agent_runtime.artifact_refs SET seq = seq + 1"],
+        "references to artifacts never change and are never deleted";
+    a_reference_to_an_artifact_is_not_deleted: "artifact_refs_append_only",
+        ["DELETE FROM agent_runtime.artifact_refs"], "references to artifacts never change and are never deleted";
+    references_to_artifacts_are_not_truncated: "artifact_refs_no_truncate",
+        ["TRUNCATE agent_runtime.artifact_refs"], "references to artifacts are never deleted";
     an_audit_row_never_changes: "audit_append_only",
         [AUDIT, "UPDATE agent_directory.audit SET actor_id = 'eve'"],
         "audit rows never change and are never deleted";

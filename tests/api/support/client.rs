@@ -98,6 +98,19 @@ impl Client {
         self.send(self.request(Method::PUT, path).json(body)).await
     }
 
+    /// Sends an artifact under its digest, which it answers with the reply.
+    pub async fn send_artifact(&self, bytes: impl Into<Vec<u8>>, media_type: &str) -> (String, Reply) {
+        let bytes = bytes.into();
+        let digest = super::digest_of(&bytes);
+        let request = self.request(Method::PUT, &format!("/artifacts/{digest}")).header("content-type", media_type);
+        (digest, self.send(request.body(bytes)).await)
+    }
+
+    /// Reads an artifact.
+    pub async fn artifact(&self, digest: &str) -> Reply {
+        self.get(&format!("/artifacts/{digest}")).await
+    }
+
     pub async fn delete(&self, path: &str) -> Reply {
         self.send(self.request(Method::DELETE, path)).await
     }

@@ -75,6 +75,29 @@ impl World {
         Self::over(database_url, db, seed, change).await
     }
 
+    /// A server that keeps artifacts, in a folder of its own.
+    pub async fn with_artifacts() -> Self {
+        Self::with(keep_artifacts).await
+    }
+
+    /// The files of the artifact store, with their sizes.
+    pub fn artifact_files(&self) -> Vec<(String, u64)> {
+        let url: url::Url = self.settings.artifacts.store_url.as_ref().unwrap().expose().parse().unwrap();
+        let (mut found, mut folders) = (Vec::new(), vec![url.to_file_path().unwrap()]);
+        while let Some(next) = folders.pop() {
+            for entry in std::fs::read_dir(next).unwrap() {
+                let path = entry.unwrap().path();
+                // What is removed meanwhile is not there.
+                match path.metadata() {
+                    Ok(folder) if folder.is_dir() => folders.push(path),
+                    Ok(file) => found.push((path.display().to_string(), file.len())),
+                    Err(_) => {}
+                }
+            }
+        }
+        found
+    }
+
     /// A server whose settings `change` adapts, with the topics and tables of its log.
     pub async fn prepared(change: impl Fn(&mut Settings)) -> Self {
         let database_url = database::create().await;
@@ -91,6 +114,11 @@ impl World {
 
     /// A second server on the database of `other`: another process, as far as the state is concerned.
     pub async fn beside(other: &World) -> Self {
+        Self::beside_with(other, |_| {}).await
+    }
+
+    /// The same, with other settings too.
+    pub async fn beside_with(other: &World, change: impl FnOnce(&mut Settings)) -> Self {
         let settings = other.settings.clone();
         let db = PgPoolOptions::new().max_connections(2).connect(&other.database_url).await.unwrap();
         let seed = other.seed.clone();
@@ -98,6 +126,7 @@ impl World {
             let listen = own.server.listen;
             *own = settings;
             own.server.listen = listen;
+            change(own);
         })
         .await;
         world.mint = Arc::clone(&other.mint);
@@ -264,7 +293,8 @@ impl World {
 
     /// Everything that the runtime keeps, in one text: equal before and after a call exactly when it wrote nothing.
     pub async fn footprint(&self) -> String {
-        let tables = "tasks sessions events requests budget_ledger task_id_sequences task_dependencies task_projects";
+        let tables = "tasks sessions events requests budget_ledger task_id_sequences task_dependencies task_projects \
+            artifacts artifact_refs artifact_uploads";
         self.rows_of("agent_runtime", tables).await
     }
 
@@ -356,6 +386,19 @@ fn skewed(skew: Arc<AtomicI64>, frozen: Arc<AtomicI64>) -> Clock {
         };
         Timestamp::from_micros(now).unwrap()
     })
+}
+
+/// Keeps artifacts in a folder beside the keys; tests remove them themselves.
+pub fn keep_artifacts(settings: &mut Settings) {
+    settings.workers.roles.retain(|role| *role != Role::Expiry);
+    let folder =
+        url::Url::from_file_path(std::path::absolute(settings.auth.data_folder.join("artifacts")).unwrap()).unwrap();
+    settings.artifacts.store_url = Some(SecretUrl::new(folder.to_string()));
+}
+
+/// The digest of `bytes`.
+pub fn digest_of(bytes: &[u8]) -> String {
+    mandate::domain::digest::Digest::of(bytes).to_string()
 }
 
 /// The program `mandate`.
