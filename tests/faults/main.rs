@@ -15,6 +15,7 @@ mod slow;
 mod stop;
 #[path = "../api/support/mod.rs"]
 mod support;
+mod trees;
 mod wire;
 #[path = "../support/writers.rs"]
 mod writers;
