@@ -1,4 +1,4 @@
--- The organization's feed reads events by their transaction (`events_feed`), and lags until the oldest running one ended.
+-- The organization's feed reads events by their transaction (`events_feed`), and ends below the oldest running one.
 -- An archived log leaves it. So that a follower is told what it missed, each archiving takes the organization's next
 -- number and notes the last event that it deleted: who read at number n has missed it if it is later than where he was
 -- and its archiving has a number above n. Only archiving locks the counter, never a write of a task.
@@ -17,7 +17,7 @@ CREATE TABLE agent_runtime.feed_archives (
     PRIMARY KEY (organization_id, number)
 );
 
--- Which cluster counted the transactions of the events. In another one, to which a dump was restored, they mean nothing.
+-- Which cluster counted the transactions of the events. In another one, which restored a dump, they mean nothing.
 CREATE TABLE agent_runtime.feed_home (
     system_identifier bigint PRIMARY KEY
 );

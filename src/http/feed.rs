@@ -88,9 +88,10 @@ impl Binding {
 
 /// Follow the organization's events.
 ///
-/// The events of all tasks that the caller may read: an agent's account, those of its own agent's tasks and of what these
-/// delegated; a trigger, those of the tasks that it created. Each comes once; those of one task in the order of its log.
-/// Without `after` it begins at the oldest event that is still there, with `after=now` at what is committed from now on.
+/// The events of all tasks that the caller may read: an agent's account, those of its own agent's tasks and of what
+/// these delegated; a trigger, those of the tasks that it created. Each comes once; those of one task in the order of
+/// its log. Without `after` it begins at the oldest event that is still there, with `after=now` at what is committed
+/// from now on.
 ///
 /// The feed never ends: the Link header always leads on, also behind an empty page, which may come before the end where
 /// many events of others were passed over. Each entry has a `cursor` too, so that a follower can note how far it is
@@ -183,7 +184,8 @@ mod tests {
         fn anything_else_is_refused(text in ".*", byte: usize) {
             let binding = binding(1, &FeedScope::All);
             prop_assert!(text == NOW || binding.start(Some(&text)).is_err());
-            let mut cursor = binding.write(&FeedCursor { home: 1, archives: 2, position: FeedPosition::START }).into_bytes();
+            let cursor = FeedCursor { home: 1, archives: 2, position: FeedPosition::START };
+            let mut cursor = binding.write(&cursor).into_bytes();
             let byte = byte % cursor.len();
             cursor[byte] = if cursor[byte] == b'A' { b'B' } else { b'A' };
             prop_assert!(binding.start(Some(std::str::from_utf8(&cursor).unwrap())).is_err());

@@ -273,7 +273,7 @@ fn access(refusal: Refusal) -> Problem {
         Refusal::CursorExpired => Problem::new(
             StatusCode::GONE,
             "cursor_expired",
-            "events behind the cursor were archived, or are of a database that was restored; begin again without a cursor",
+            "events behind the cursor were archived, or the database was restored; begin again without a cursor",
         ),
         Refusal::PayloadTooLarge { limit, what } => {
             let whole = what.is_empty();

@@ -131,8 +131,8 @@ impl Service {
         Ok(Answered { value: task, replay: Some(super::Replay { body_matches: same }) })
     }
 
-    /// Closes every open task of an agent, one transaction each, until none is left. Answers how many it closed. One that
-    /// cannot be closed stands in no other's way; what went wrong is told once the others are closed.
+    /// Closes every open task of an agent, one transaction each, until none is left. Answers how many it closed. One
+    /// that cannot be closed stands in no other's way; what went wrong is told once the others are closed.
     pub async fn stop_agent(&self, call: &Call, agent: AgentId, command: Command) -> Result<u64, ServiceError> {
         let (mut stopped, mut after) = (0, None);
         let (mut fault, mut in_a_row) = (None, 0);

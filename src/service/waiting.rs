@@ -239,8 +239,8 @@ impl Service {
         }
     }
 
-    /// Looks for what other processes wrote to the watched tasks and feeds, and wakes who waits for it. Asks nothing when
-    /// nobody waits. Answers how many logs and feeds had moved.
+    /// Looks for what other processes wrote to the watched tasks and feeds, and wakes who waits for it. Asks nothing
+    /// when nobody waits. Answers how many logs and feeds had moved.
     pub async fn look_for_news(&self) -> Result<usize, ServiceError> {
         let feeds = self.look_at_feeds().await?;
         let watched = self.waiting.heads();

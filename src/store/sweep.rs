@@ -283,7 +283,8 @@ impl Store {
     }
 
     /// Archives a task that was found whole at `task.last_seq`: under the row lock that is compared once more, then the
-    /// events go and the log is sealed, in one statement, which notes for the feed what left it. Answers whether it was.
+    /// events go and the log is sealed, in one statement, which notes for the feed what left it.
+    /// Answers whether it was.
     pub async fn archive(
         &self,
         task: &SweptTask,

@@ -307,6 +307,13 @@ async fn the_emergency_stop_closes_every_open_task_of_the_agent_and_nothing_else
         let set = log.iter().find(|event| event["type"] == "outcome.set").unwrap();
         assert_eq!((&set["actor_kind"], &set["actor_id"]), (&json!("human"), &json!("oscar")));
     }
+    let closing = ["session.closed", "state.changed", "outcome.set", "request.resolved"];
+    for (task, order) in [(&blocked, &closing[..]), (&cancelling, &closing[..3]), (&queued, &closing[1..3])] {
+        assert!(
+            world.types(task).await.ends_with(&order.iter().map(ToString::to_string).collect::<Vec<_>>()),
+            "{task}"
+        );
+    }
     let asked = ada.get(&format!("/agent-tasks/{blocked}/requests")).await;
     assert_eq!((&asked.expect(200)[0]["id"], &asked.body[0]["status"]), (&json!(request), &json!("void")));
     let sessions = ada.get(&format!("/agent-tasks/{running}/sessions")).await;

@@ -1,20 +1,20 @@
-//! The organization's feed (contract, section 10): order, scopes, cursors, archived logs, waiting, streaming.
+//! The organization's feed (contract, section 10): order, scopes, cursors, archived logs, waiting.
 
 use std::time::{Duration, Instant};
 
 use mandate::service::waiting::WaitingCounts;
 use mandate::store::Store;
-use reqwest::{Method, Response};
+use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::support::{Client, Reply, Seed, World, eventually};
 
 /// Transactions of other databases of the server hold the feed up too; that is never for long.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Reads on from `path` until there are `count` entries.
-async fn read(client: &Client, path: &str, count: usize) -> Vec<Value> {
+pub async fn read(client: &Client, path: &str, count: usize) -> Vec<Value> {
     let begun = Instant::now();
     let (mut path, mut entries) = (path.to_owned(), Vec::new());
     while entries.len() < count {
@@ -37,12 +37,12 @@ fn next(reply: &Reply) -> String {
     format!("/{}", reply.next().unwrap().split_once("/acme/").unwrap().1)
 }
 
-fn names(entries: &[Value]) -> Vec<(String, i64)> {
+pub fn names(entries: &[Value]) -> Vec<(String, i64)> {
     let name = |entry: &Value| (entry["task"]["short_id"].as_str().unwrap().to_owned(), entry["seq"].as_i64().unwrap());
     entries.iter().map(name).collect()
 }
 
-async fn archive(world: &World, task: &str) {
+pub async fn archive(world: &World, task: &str) {
     let ada = world.person("ada");
     eventually("the log is archived", async || {
         world.sweep().await;
@@ -196,7 +196,8 @@ async fn a_cursor_is_of_one_organization_and_one_scope_and_whole() {
         vera.get(&format!("/agent-events?after={bad}")).await.refused(400, "invalid_cursor");
         vera.get(&format!("/agent-events?after={bad}&wait=5")).await.refused(400, "invalid_cursor");
     }
-    let flipped = if cursor.starts_with('A') { format!("B{}", &cursor[1..]) } else { format!("A{}", &cursor[1..]) };
+    let first = if cursor.starts_with('A') { "B" } else { "A" };
+    let flipped = format!("{first}{}", &cursor[1..]);
     vera.get(&format!("/agent-events?after={flipped}")).await.refused(400, "invalid_cursor");
     for (query, place) in [("limit=0", "limit"), ("limit=1001", "limit"), ("wait=0", "wait"), ("wait=56", "wait")] {
         let refused = vera.get(&format!("/agent-events?{query}")).await;
@@ -218,9 +219,10 @@ async fn who_had_read_an_archived_log_goes_on_and_who_had_not_is_told() {
     // Behind its last event nothing was missed, before it something.
     for (nth, entry) in entries.iter().enumerate() {
         let reply = vera.get(&after(entry)).await;
-        match names(&entries[nth + 1..]).iter().any(|(task, _)| *task == done) {
-            true => drop(reply.refused(410, "cursor_expired")),
-            false => assert_eq!(names(reply.expect(200).as_array().unwrap()), names(&entries[nth + 1..])),
+        if names(&entries[nth + 1..]).iter().any(|(task, _)| *task == done) {
+            reply.refused(410, "cursor_expired");
+        } else {
+            assert_eq!(names(reply.expect(200).as_array().unwrap()), names(&entries[nth + 1..]));
         }
     }
     vera.get(&format!("{}&wait=5", after(&entries[0]))).await.refused(410, "cursor_expired");
@@ -436,65 +438,4 @@ async fn a_follower_whose_permission_goes_while_it_waits_is_shown_nothing() {
     world.person("ada").delete("/members/vera").await.expect(204);
     agent.say(&task, &session, "Here.").await.expect(201);
     wait.await.unwrap().refused(403, "organization_forbidden");
-}
-
-/// The stream of the feed.
-async fn stream(client: &Client, query: &str, last: Option<&str>) -> Response {
-    let request = client.request(Method::GET, &format!("/agent-events{query}")).header("accept", "text/event-stream");
-    let request = match last {
-        Some(last) => request.header("last-event-id", last),
-        None => request,
-    };
-    request.send().await.unwrap()
-}
-
-/// The text of a stream up to where it has `count` events.
-async fn until(response: &mut Response, count: usize) -> String {
-    let mut text = String::new();
-    while text.matches("\nevent: ").count() < count {
-        let chunk = tokio::time::timeout(PATIENCE, response.chunk()).await.unwrap().unwrap().unwrap();
-        text.push_str(std::str::from_utf8(&chunk).unwrap());
-    }
-    text
-}
-
-#[tokio::test]
-async fn a_stream_goes_on_behind_the_last_id() {
-    let world = World::with(|settings| settings.waiting.comment_ms = 200).await;
-    let (vera, agent) = (world.person("vera"), world.agent().await);
-    let (task, session) = world.working(&agent).await;
-    let entries = read(&vera, "/agent-events", 3).await;
-    let mut response = stream(&vera, "", None).await;
-    assert_eq!(response.status(), 200);
-    assert_eq!(response.headers()["content-type"], "text/event-stream");
-    assert_eq!(response.headers()["x-accel-buffering"], "no");
-    let text = until(&mut response, 3).await;
-    let of = |text: &str, field: &str| -> Vec<String> {
-        text.lines().filter_map(|line| line.strip_prefix(field)).map(str::to_owned).collect()
-    };
-    let data: Vec<Value> = of(&text, "data: ").iter().map(|data| serde_json::from_str(data).unwrap()).collect();
-    assert_eq!(names(&data), names(&entries));
-    let ids = of(&text, "id: ");
-    assert_eq!(ids.len(), 3);
-    assert_eq!(ids, data.iter().map(|entry| entry["cursor"].as_str().unwrap().to_owned()).collect::<Vec<_>>());
-    agent.say(&task, &session, "Here.").await.expect(201);
-    let text = until(&mut response, 1).await;
-    assert_eq!(of(&text, "event: "), ["turn"]);
-    drop(response);
-    // Behind the first, whatever the query says; each comment moves a reader on who is shown nothing.
-    let mut response = stream(&vera, "?after=now", Some(&ids[0])).await;
-    let text = until(&mut response, 3).await;
-    assert_eq!(of(&text, "event: ").len(), 3);
-    let mut idle = stream(&world.trigger().await, "?after=now", None).await;
-    let mut text = String::new();
-    while of(&text, "id: ").len() < 3 {
-        let chunk = idle.chunk().await.unwrap().unwrap();
-        text.push_str(std::str::from_utf8(&chunk).unwrap());
-    }
-    assert!(text.starts_with(":\nid: ") && !text.contains("data"), "{text}");
-    assert_eq!(stream(&vera, "", Some("x")).await.status(), 400);
-    assert_eq!(stream(&world.person("stranger"), "", None).await.status(), 403);
-    agent.finish(&task).await.expect(200);
-    archive(&world, &task).await;
-    assert_eq!(stream(&vera, "", Some(&ids[0])).await.status(), 410);
 }

@@ -33,16 +33,14 @@ async fn follow(client: Client, name: usize, expected: Arc<AtomicUsize>) -> Vec<
     let mut restarts = 0;
     for round in 0.. {
         assert!(begun.elapsed() < PATIENCE, "follower {name} has {} events", noted.len());
-        let mut path = format!("/agent-events?limit={}", 1 + chance(name, round) % 40);
-        if let Some(cursor) = &cursor {
-            path.push_str(&format!("&after={cursor}"));
-        }
-        if chance(round, name) % 3 == 0 {
+        let after = cursor.as_deref().unwrap_or_default();
+        let mut path = format!("/agent-events?limit={}&after={after}", 1 + chance(name, round) % 40);
+        if chance(round, name).is_multiple_of(3) {
             path.push_str("&wait=1");
         }
         let page = client.get(&path).await;
         let entries = page.expect(200).as_array().unwrap();
-        let restart = chance(name + 100, round) % 4 == 0;
+        let restart = chance(name + 100, round).is_multiple_of(4);
         let dealt_with = if restart { chance(round, name + 50) % (entries.len() + 1) } else { entries.len() };
         for entry in &entries[..dealt_with] {
             let task = entry["task"]["short_id"].as_str().unwrap().to_owned();
@@ -77,7 +75,11 @@ async fn write(client: &Client, person: &Client, tasks: &[String], writer: usize
         2 => client.spend(task, &key, 1, 1).await,
         3 => put(Method::PUT, format!("/agent-tasks/{task}/requires/{other}")).await,
         4 => put(Method::DELETE, format!("/agent-tasks/{task}/requires/{other}")).await,
-        5 => person.post(&format!("/agent-tasks/{task}/reply"), &json!({"body": key, "hold": round % 2 == 0})).await,
+        5 => {
+            person
+                .post(&format!("/agent-tasks/{task}/reply"), &json!({"body": key, "hold": round.is_multiple_of(2)}))
+                .await
+        }
         _ => {
             let turn = |nth: usize| json!({"type": "turn", "payload": {"body": format!("{key} {nth}")}});
             client.append(task, json!([turn(0), turn(1)])).await

@@ -26,6 +26,7 @@ mod directory_models;
 mod duplicates;
 mod expiry;
 mod feed;
+mod feed_stream;
 mod feed_writers;
 mod forms;
 mod guards;
