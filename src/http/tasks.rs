@@ -26,6 +26,9 @@ use crate::service::{Principal, Sort, TaskFilter, TaskPosition};
 /// Entries of a page of tasks when the query does not say.
 pub const PAGE_DEFAULT: u32 = 50;
 
+/// Characters of a search at least: the index holds what three make.
+const SEARCH_MIN: usize = 3;
+
 /// A task to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(example = json!({
@@ -181,7 +184,8 @@ pub async fn create(State(app): State<App>, auth: Authenticated, headers: Header
         ("origin_kind" = Option<String>, Query, description = "human, schedule, webhook or task"),
         ("subject" = Option<String>, Query, description = "With this subject"),
         ("label" = Option<Vec<String>>, Query, description = "Repeatable `key=value`: with all of these"),
-        ("q" = Option<String>, Query, description = "With this text in title, short id, agent or project"),
+        ("q" = Option<String>, Query, min_length = 3, max_length = 500,
+            description = "With this text in title, agent or project, or with this short id; limited in time"),
         ("sort" = Option<String>, Query, description = "status_since"),
         ("limit" = Option<u32>, Query, description = "1 to 100, default 50"),
         ("cursor" = Option<String>, Query, description = "Of the link to the next page")),
@@ -201,6 +205,9 @@ pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> 
         text: parameters.text("q").map(str::to_owned),
         ..TaskFilter::default()
     };
+    if filter.text.as_ref().is_some_and(|text| !(SEARCH_MIN..=TITLE_MAX).contains(&text.chars().count())) {
+        parameters.fault("q", format!("must have {SEARCH_MIN} to {TITLE_MAX} characters, a short id counts as well"));
+    }
     for label in parameters.all("label") {
         match label.split_once('=') {
             Some((key, value)) => filter.labels.push((key.to_owned(), value.to_owned())),
@@ -250,9 +257,9 @@ fn person(text: &str) -> Option<crate::domain::ids::PersonId> {
 /// Count the tasks that wait for a person.
 #[utoipa::path(get, path = "/organizations/{org}/agent-tasks/waiting", operation_id = "count_waiting_tasks",
     tag = "tasks", params(("org" = String, Path, description = "The organization's slug")),
-    responses((status = 200, description = "How many open tasks have an open request", body = WaitingView)))]
+    responses((status = 200, description = "How many open tasks and requests wait", body = WaitingView)))]
 pub async fn waiting(State(app): State<App>, auth: Authenticated) -> Answer {
-    ok(&WaitingView { count: app.service().waiting(&auth.caller).await? })
+    ok(&WaitingView::from(app.service().waiting(&auth.caller).await?))
 }
 
 /// Read a task.

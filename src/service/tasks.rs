@@ -12,7 +12,7 @@ use crate::domain::request::{Request, RequestKind, RequestStatus};
 use crate::domain::session::Session;
 use crate::domain::task::Task;
 use crate::domain::usage::LedgerRow;
-use crate::store::{InboxPage, InboxRow, LogRead, Sort, TaskFilter, TaskPage, TaskPosition};
+use crate::store::{InboxCounts, InboxPage, InboxRow, LogRead, Sort, TaskFilter, TaskPage, TaskPosition};
 
 impl Service {
     /// The task that a route names.
@@ -66,8 +66,8 @@ impl Service {
         Ok(self.store.tasks(caller.organization, &filter, sort, after, limit).await?)
     }
 
-    /// How many open tasks that the caller may read wait for a person.
-    pub async fn waiting(&self, caller: &Caller) -> Result<i64, ServiceError> {
+    /// What of what the caller may read waits for a person.
+    pub async fn waiting(&self, caller: &Caller) -> Result<InboxCounts, ServiceError> {
         let agent = match &caller.principal {
             Principal::Person { .. } => {
                 caller.require(Permission::Read)?;
