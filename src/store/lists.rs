@@ -36,7 +36,7 @@ pub struct TaskPosition {
 }
 
 /// What a list of tasks holds.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskFilter {
     /// Any of these; empty: all.
     pub statuses: Vec<Status>,
@@ -132,14 +132,36 @@ impl List<'_> {
         }
     }
 
+    /// Labels or the text, when the list is of them alone: then their table finds the page, and only its tasks are read.
+    fn alone(&self) -> Option<(&'static str, &'static str)> {
+        let TaskFilter { labels, text, .. } = self.filter;
+        let rest = TaskFilter { labels: Vec::new(), text: None, statuses: Vec::new(), ..self.filter.clone() };
+        match (labels.as_slice(), text, self.sort) {
+            _ if rest != TaskFilter::default() => None,
+            ([_], None, Sort::Newest) => Some(("agent_runtime.task_labels", "l0")),
+            ([], Some(_), Sort::Newest) => Some(("agent_runtime.task_texts", "x")),
+            _ => None,
+        }
+    }
+
     fn push_branch(&self, query: &mut QueryBuilder<Postgres>, status: Option<Status>) {
-        let filter = self.filter;
         query.push("SELECT ").push(COLUMNS.as_str()).push(" FROM agent_runtime.tasks t");
-        for index in 0..filter.labels.len() {
+        if let Some((table, alias)) = self.alone().filter(|_| status.is_none()) {
+            query.push(format!(" JOIN (SELECT * FROM {table} {alias} WHERE {alias}.organization_id = "));
+            query.push_bind(self.organization.0);
+            self.push_labels(query);
+            self.push_text(query);
+            self.push_page(query);
+            query.push(format!(") {alias} ON {alias}.organization_id = t.organization_id AND {alias}.task_id = t.id"));
+            query.push(" WHERE t.organization_id = ").push_bind(self.organization.0);
+            self.push_order(query);
+            return;
+        }
+        for index in 0..self.filter.labels.len() {
             query.push(format!(" JOIN agent_runtime.task_labels l{index}"));
             query.push(format!(" ON l{index}.organization_id = t.organization_id AND l{index}.task_id = t.id"));
         }
-        if filter.text.is_some() {
+        if self.filter.text.is_some() {
             query
                 .push(" JOIN agent_runtime.task_texts x ON x.organization_id = t.organization_id AND x.task_id = t.id");
         }
@@ -147,21 +169,38 @@ impl List<'_> {
         if let Some(status) = status {
             query.push(" AND t.status = ").push_bind(status.as_str());
         }
-        self.push_filter(query);
-        let (at, id) = self.order();
-        let (compare, direction) = match self.sort {
-            Sort::Newest => ("<", " DESC"),
-            Sort::StatusSince => (">", ""),
-        };
+        self.push_facts(query);
+        self.push_labels(query);
+        self.push_text(query);
+        self.push_page(query);
+    }
+
+    /// From the cursor on, in order, one more than a page.
+    fn push_page(&self, query: &mut QueryBuilder<Postgres>) {
         if let Some(position) = self.after {
+            let (at, id) = self.order();
+            let compare = match self.sort {
+                Sort::Newest => "<",
+                Sort::StatusSince => ">",
+            };
             query.push(format!(" AND ({at}, {id}) {compare} (")).push_bind(OffsetDateTime::from(position.at));
             query.push(", ").push_bind(position.id.0).push(")");
         }
+        self.push_order(query);
+    }
+
+    fn push_order(&self, query: &mut QueryBuilder<Postgres>) {
+        let (at, id) = self.order();
+        let direction = match self.sort {
+            Sort::Newest => " DESC",
+            Sort::StatusSince => "",
+        };
         query.push(format!(" ORDER BY {at}{direction}, {id}{direction} LIMIT "));
         query.push_bind(i64::from(self.limit) + 1);
     }
 
-    fn push_filter(&self, query: &mut QueryBuilder<Postgres>) {
+    /// The conditions on the task itself.
+    fn push_facts(&self, query: &mut QueryBuilder<Postgres>) {
         let filter = self.filter;
         if let Some(agent) = filter.agent {
             query.push(" AND t.agent_id = ").push_bind(agent.0);
@@ -185,11 +224,17 @@ impl List<'_> {
         if let Some(account) = filter.created_by {
             query.push(" AND t.created_by_account = ").push_bind(account.0);
         }
-        for (index, (key, value)) in filter.labels.iter().enumerate() {
+    }
+
+    fn push_labels(&self, query: &mut QueryBuilder<Postgres>) {
+        for (index, (key, value)) in self.filter.labels.iter().enumerate() {
             query.push(format!(" AND l{index}.key = ")).push_bind(key.clone());
             query.push(format!(" AND l{index}.value = ")).push_bind(value.clone());
         }
-        if let Some(text) = &filter.text {
+    }
+
+    fn push_text(&self, query: &mut QueryBuilder<Postgres>) {
+        if let Some(text) = &self.filter.text {
             for (index, pattern) in search::patterns(text).into_iter().enumerate() {
                 query.push(if index == 0 { " AND (x.text LIKE " } else { " OR x.text LIKE " }).push_bind(pattern);
             }
