@@ -5,6 +5,7 @@
 
 mod auth;
 mod body;
+mod conditional;
 mod control;
 mod cursor;
 mod directory;

@@ -86,7 +86,7 @@ impl Service {
     }
 
     /// The same, with how far the log was at that very moment.
-    pub(super) async fn look(&self, located: &Located, page: &EventPage) -> Result<LogRead, ServiceError> {
+    pub async fn look(&self, located: &Located, page: &EventPage) -> Result<LogRead, ServiceError> {
         let read = self.store.events(located.task.organization, located.id, page).await?;
         let Some(digest) = read.archived_digest else { return Ok(read) };
         let (events, more) = self.archived_events(located, page, read.head.last_seq, digest).await?;
@@ -124,6 +124,13 @@ impl Service {
             return Err(ServiceError::Unavailable("an archived log is not whole in the log store".to_owned()));
         }
         Ok((events, more))
+    }
+
+    /// A task's version, its `last_seq`. Asked before what it shall be the version of: should that be newer, its reader
+    /// is given it once more.
+    pub async fn version(&self, located: &Located) -> Result<i64, ServiceError> {
+        let found = self.store.version(located.task.organization, located.id).await?;
+        Ok(found.ok_or(Refusal::TaskNotFound)?)
     }
 
     /// A task's sessions.

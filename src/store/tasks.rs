@@ -38,6 +38,20 @@ impl Store {
         row.map(|row| task(&row)).transpose()
     }
 
+    /// The task's version: its `last_seq`.
+    pub async fn version(&self, organization: OrganizationId, task: TaskId) -> Result<Option<i64>, StoreError> {
+        let mut lease = self.lease().await?;
+        let statement = "SELECT last_seq FROM agent_runtime.tasks WHERE organization_id = $1 AND id = $2";
+        let found = sqlx::query_scalar(statement)
+            .bind(organization.0)
+            .bind(task.0)
+            .persistent(self.named())
+            .fetch_optional(&mut *lease)
+            .await?;
+        lease.done().await?;
+        Ok(found)
+    }
+
     /// The task with its open sessions and requests and those that `want` names. The task is read first: should the
     /// rest be newer, the commit's compare finds out.
     pub async fn load(

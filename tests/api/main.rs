@@ -8,9 +8,11 @@
 mod support;
 
 mod appending;
+mod conditional;
 mod control;
 mod corrections;
 mod creation;
+mod cursors;
 mod directory;
 mod directory_accounts;
 mod directory_agents;
