@@ -73,5 +73,6 @@ ALTER TABLE agent_runtime.requests ALTER COLUMN agent_id SET NOT NULL;
 
 CREATE INDEX requests_by_kind ON agent_runtime.requests (organization_id, status, kind, opened_at, id);
 CREATE INDEX requests_by_agent ON agent_runtime.requests (organization_id, agent_id, status, opened_at, id);
--- What waits for a person, counted from the index alone.
-CREATE INDEX requests_open ON agent_runtime.requests (organization_id, kind, agent_id, expires_at) WHERE status = 'open';
+-- What waits for a person, counted from the index alone; and what is over though no worker has seen it yet.
+CREATE INDEX requests_open ON agent_runtime.requests (organization_id, expires_at) INCLUDE (kind, agent_id)
+    WHERE status = 'open';

@@ -12,6 +12,7 @@ use super::rows::{
     EVENT_COLUMNS, LEDGER_COLUMNS, REQUEST_COLUMNS, SESSION_COLUMNS, TASK_COLUMNS, event, ledger, request, session,
     task,
 };
+use super::search::FoundBy;
 use crate::domain::aggregate::{Aggregate, fold};
 use crate::domain::event::{Event, EventType};
 use crate::domain::ids::{OrganizationId, TaskId};
@@ -138,6 +139,9 @@ impl Store {
         let requests = requests.iter().map(request).collect::<Result<Vec<_>, _>>()?;
         let reports = read(LEDGER_COLUMNS, "budget_ledger", "task_id", "seq").await?;
         let reports = reports.iter().map(ledger).collect::<Result<Vec<_>, _>>()?;
+        let labels = read("key, value", "task_labels", "task_id", "key").await?;
+        let texts = read("text", "task_texts", "task_id", "task_id").await?;
+        let found_by = FoundBy::read(&labels, &texts)?;
         let related = self.related(&mut lease, key).await?;
         lease.done().await?;
         let (events, left_behind) = match archive.filter(|_| row.log_archived_at().is_some()) {
@@ -157,6 +161,7 @@ impl Store {
         audit.reports += reports.len() as u64;
         let kept = Aggregate::new(row, sessions, requests);
         let mut faults = ledger_faults(kept.task(), &reports);
+        faults.extend(found_by.faults(kept.task().pinned()));
         if kept.task().log_archived_at().is_some() && archive.is_none() {
             faults.extend(left_in_postgres(events.len()));
         } else {

@@ -324,7 +324,7 @@ impl Store {
                     AND ($2::uuid IS NULL OR agent_id = $2)),
                 count(*) FILTER (WHERE kind = 'feedback'), count(*) FILTER (WHERE kind = 'approval')
              FROM agent_runtime.requests WHERE organization_id = $1 AND status = 'open'
-                AND ($2::uuid IS NULL OR agent_id = $2) AND expires_at > clock_timestamp()",
+                AND ($2::uuid IS NULL OR agent_id = $2) AND expires_at > statement_timestamp()",
         )
         .bind(organization.0)
         .bind(agent.map(|id| id.0))

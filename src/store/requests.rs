@@ -33,7 +33,7 @@ pub struct InboxRow {
     pub task: Task,
 }
 
-const DUE: &str = "(status = 'open' AND expires_at <= clock_timestamp()) AS due";
+const DUE: &str = "(status = 'open' AND expires_at <= statement_timestamp()) AS due";
 
 fn shown(row: &PgRow) -> Result<Request, StoreError> {
     let mut request = request(row)?;
@@ -43,7 +43,7 @@ fn shown(row: &PgRow) -> Result<Request, StoreError> {
     Ok(request)
 }
 
-/// A page of the inbox as it is asked for.
+/// A page of the inbox as it is asked for. The time is that of the statement, which an index can be asked for.
 struct Inbox {
     organization: OrganizationId,
     kind: Option<RequestKind>,
@@ -56,12 +56,12 @@ impl Inbox {
     /// The statement. What has expired is what was written so and what no worker has seen yet: two lists, merged.
     fn push(&self, query: &mut QueryBuilder<Postgres>, status: RequestStatus) {
         match status {
-            RequestStatus::Open => self.push_branch(query, status, " AND expires_at > clock_timestamp()"),
+            RequestStatus::Open => self.push_branch(query, status, " AND expires_at > statement_timestamp()"),
             RequestStatus::Expired => {
                 query.push("SELECT * FROM ((");
                 self.push_branch(query, status, "");
                 query.push(") UNION ALL (");
-                self.push_branch(query, RequestStatus::Open, " AND expires_at <= clock_timestamp()");
+                self.push_branch(query, RequestStatus::Open, " AND expires_at <= statement_timestamp()");
                 query.push(")) AS merged ORDER BY opened_at, id LIMIT ").push_bind(i64::from(self.limit) + 1);
             }
             other => self.push_branch(query, other, ""),
@@ -153,6 +153,25 @@ impl Store {
             }
         }
         Ok(None)
+    }
+
+    /// How Postgres answers such a page of the inbox: the plan of the very statement, run and measured, as JSON.
+    #[doc(hidden)]
+    pub async fn explain_inbox(
+        &self,
+        organization: OrganizationId,
+        status: RequestStatus,
+        kind: Option<RequestKind>,
+        agent: Option<AgentId>,
+        after: Option<InboxPage>,
+        limit: u32,
+    ) -> Result<serde_json::Value, StoreError> {
+        let mut query = QueryBuilder::new("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ");
+        Inbox { organization, kind, agent, after, limit }.push(&mut query, status);
+        let mut lease = self.lease().await?;
+        let plan = query.build_query_scalar().persistent(false).fetch_one(&mut *lease).await?;
+        lease.done().await?;
+        Ok(plan)
     }
 
     /// The organization's requests, oldest first, each with its task.

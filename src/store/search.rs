@@ -1,6 +1,11 @@
 //! The text that a search looks through. It is folded here and not by Postgres, whose folding depends on the locale of
 //! the database.
 
+use std::collections::BTreeMap;
+
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
 use crate::domain::ids::ShortId;
 use crate::domain::task::Pinned;
 
@@ -25,6 +30,34 @@ pub(super) fn patterns(wanted: &str) -> Vec<String> {
     let mut patterns = vec![format!("%{escaped}%")];
     patterns.extend(wanted.parse::<ShortId>().ok().map(|id| format!("%{}%", number(id))));
     patterns
+}
+
+/// What a task is found by, as it is kept beside it.
+pub(super) struct FoundBy {
+    labels: BTreeMap<String, String>,
+    texts: Vec<String>,
+}
+
+impl FoundBy {
+    /// Reads the rows of a task.
+    pub fn read(labels: &[PgRow], texts: &[PgRow]) -> Result<Self, sqlx::Error> {
+        let labels = labels.iter().map(|row| Ok((row.try_get("key")?, row.try_get("value")?)));
+        let texts = texts.iter().map(|row| row.try_get("text"));
+        Ok(Self { labels: labels.collect::<Result<_, sqlx::Error>>()?, texts: texts.collect::<Result<_, _>>()? })
+    }
+
+    /// Where they differ from what the task's creation pinned. Those that a migration made were folded by Postgres.
+    pub fn faults(&self, pinned: &Pinned) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.labels != pinned.labels {
+            faults.push(format!("it is found by the labels {:?}, but has {:?}", self.labels, pinned.labels));
+        }
+        let folded: Vec<_> = self.texts.iter().map(|text| text.to_lowercase()).collect();
+        if folded != [text_of(pinned)] {
+            faults.push(format!("it is found by the texts {folded:?}, but its own is {:?}", text_of(pinned)));
+        }
+        faults
+    }
 }
 
 #[cfg(test)]

@@ -192,3 +192,23 @@ async fn a_search_that_takes_too_long_says_so_and_leaves_the_rest_alone() {
     // The limit was the search's alone.
     assert_eq!(vera.all("/agent-tasks/?q=look").await.len(), 1);
 }
+
+#[tokio::test]
+async fn the_audit_finds_a_task_that_is_found_by_something_else() {
+    let world = World::new().await;
+    world.spoil().await;
+    world.task_with(json!({"title": "Über", "labels": {"team": "core", "tier": "1"}})).await;
+    assert_eq!(world.audit().await, Vec::<String>::new());
+    let spoil = "SET LOCAL session_replication_role = replica;
+        UPDATE agent_runtime.task_labels SET value = '2' WHERE key = 'tier';
+        DELETE FROM agent_runtime.task_texts";
+    sqlx::raw_sql(spoil).execute(&mut *world.db.begin().await.unwrap()).await.unwrap();
+    assert_eq!(world.audit().await, Vec::<String>::new(), "it was rolled back");
+    let mut changed = world.db.begin().await.unwrap();
+    sqlx::raw_sql(spoil).execute(&mut *changed).await.unwrap();
+    changed.commit().await.unwrap();
+    let findings = world.audit().await;
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert!(findings[0].contains(r#"found by the labels {"team": "core", "tier": "2"}"#), "{findings:?}");
+    assert!(findings[1].contains("found by the texts []"), "{findings:?}");
+}

@@ -3,18 +3,17 @@
 -- and there are many others. The guards would want each task to have begun with an event, so they are off.
 SET session_replication_role = replica;
 SET synchronous_commit = off;
-SET maintenance_work_mem = '512MB';
 
 -- Indexes are made afterwards, which is many times faster.
-CREATE TEMP TABLE made_later AS
+CREATE TABLE public.made_later AS
     SELECT i.indexrelid::regclass::text AS name, pg_get_indexdef(i.indexrelid) AS definition
     FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
-    WHERE c.relnamespace = 'agent_runtime'::regnamespace AND c.relname IN ('tasks', 'task_labels', 'task_texts')
+    WHERE c.relnamespace = 'agent_runtime'::regnamespace AND c.relname IN ('tasks', 'task_labels', 'task_texts', 'requests')
         AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid);
 DO $$
 DECLARE found record;
 BEGIN
-    FOR found IN SELECT * FROM made_later LOOP
+    FOR found IN SELECT * FROM public.made_later LOOP
         EXECUTE 'DROP INDEX ' || found.name;
     END LOOP;
 END $$;
@@ -62,12 +61,14 @@ SELECT organization_id, created_at, id, concat(chr(31), 'review ', value, ' chan
     chr(31), value, chr(31), 't', chr(31), n, chr(31))
 FROM generated ORDER BY n;
 
-DO $$
-DECLARE found record;
-BEGIN
-    FOR found IN SELECT * FROM made_later LOOP
-        EXECUTE found.definition;
-    END LOOP;
-END $$;
-DROP TABLE generated, made_later;
-ANALYZE agent_runtime.tasks, agent_runtime.task_labels, agent_runtime.task_texts;
+-- A tenth has asked something; of tasks that are blocked it is open.
+INSERT INTO agent_runtime.requests (
+    organization_id, task_id, id, agent_id, kind, status, title, options, artifacts, artifact_digests, opened_at,
+    expires_at, request_hash, resolved_at)
+SELECT organization_id, id, id, of, CASE WHEN n <= 600 THEN 'approval' ELSE 'feedback' END,
+    CASE WHEN status = 'blocked' THEN 'open' WHEN n <= 600 THEN 'approved' ELSE 'answered' END, 'Which?', '{}', '[]',
+    '{x}', created_at, 'infinity', decode(repeat('00', 32), 'hex'),
+    CASE WHEN status <> 'blocked' THEN created_at END
+FROM generated WHERE n % 10 = 0 ORDER BY n;
+
+DROP TABLE generated;
