@@ -2,6 +2,7 @@
 //! [--tasks N] [--json FILE]`.
 
 #[path = "../../tests/support/generated_tasks.rs"]
+#[allow(dead_code, reason = "a test uses the rest")]
 mod generated_tasks;
 #[path = "../write_path/service.rs"]
 #[allow(dead_code, reason = "here no process of Mandate is started")]
