@@ -90,6 +90,7 @@ pub fn store_options(settings: &Settings) -> StoreOptions {
         max_connections: database.max_connections,
         acquire_timeout: Duration::from_secs(database.acquire_timeout_seconds),
         statement_timeout: Duration::from_secs(database.statement_timeout_seconds),
+        search_timeout: Duration::from_millis(database.search_timeout_ms),
         transaction_pooler: database.transaction_pooler,
         session_timeout: Duration::from_secs(settings.sessions.timeout_seconds),
     }

@@ -67,6 +67,8 @@ part! {
         acquire_timeout_seconds: u64 = 5; 1..=120,
         /// After how long the database cancels one statement, in seconds.
         statement_timeout_seconds: u64 = 30; 1..=600,
+        /// After how long the database cancels a search (`q` of the task list), in milliseconds.
+        search_timeout_ms: u64 = 3_000; 10..=60_000,
         /// Whether a proxy that pools by transaction stands in between: then statements are unnamed and run inside
         /// explicit transactions, at the price of more round trips.
         transaction_pooler: bool = false,

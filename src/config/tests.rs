@@ -56,6 +56,7 @@ fn each_fault_names_its_setting() {
         ("database.max_connections", |s| s.database.max_connections = 0),
         ("database.acquire_timeout_seconds", |s| s.database.acquire_timeout_seconds = 0),
         ("database.statement_timeout_seconds", |s| s.database.statement_timeout_seconds = 0),
+        ("database.search_timeout_ms", |s| s.database.search_timeout_ms = 9),
         ("auth.data_folder", |s| s.auth.data_folder = PathBuf::new()),
         ("auth.signing_key", |s| s.auth.signing_key = Some(Secret::new("key"))),
         ("auth.retired_keys[0]", |s| s.auth.retired_keys = vec![Secret::new("key")]),

@@ -186,6 +186,8 @@ pub enum Command {
         request: RequestId,
         /// The person.
         person: PersonId,
+        /// The versions of the task, by `last_seq`, that the person may have looked at; absent: any.
+        expected: Option<Vec<i64>>,
         /// What they say.
         resolution: Checked<NewResolution>,
     },

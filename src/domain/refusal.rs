@@ -177,6 +177,13 @@ pub enum Refusal {
     NameTaken(Fault),
     /// An organization keeps at least one administrator.
     LastAdmin,
+    /// A search took longer than searches may: it matches too much.
+    SearchTooSlow(std::time::Duration),
+    /// The task is at another version than the caller's precondition says.
+    PreconditionFailed {
+        /// The version that it is at.
+        last_seq: i64,
+    },
 }
 
 impl Refusal {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::App;
 use super::auth::Authenticated;
 use super::body::RawBody;
+use super::conditional::Tag;
 use super::export;
 use super::query::Query;
 use super::respond::{Answer, json, linked, page};
@@ -83,12 +84,14 @@ pub struct AppendEvents {
         ("wait" = Option<u32>, Query, minimum = 1, maximum = 55,
             description = "Hold the answer for up to so many seconds, until there is an event; not beside before_seq"),
         ("Prefer" = Option<String>, Header, description = "`wait=20` asks for the same, at most for 55 seconds"),
+        ("If-None-Match" = Option<String>, Header, description = "The `ETag` of what the caller has; not beside wait"),
         ("Last-Event-ID" = Option<i64>, Header,
             description = "Of a stream: strictly after this seq, whatever after_seq says")),
     responses((status = 200, description = "Events; the Link header leads on. As application/x-ndjson one a line, each \
         with its task_id, and to the end of the log unless there is a limit",
         content((Vec<EventView> = "application/json"), (String = "application/x-ndjson"),
             (String = "text/event-stream"))),
+        (status = 304, description = "The caller has it already"),
         (status = 204, description = "A stream: the task is closed and everything was sent; do not come again")))]
 pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMap, query: Query) -> Answer {
     let located = app.service().read(&auth.caller, auth.param("task")).await?;
@@ -128,18 +131,26 @@ pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMa
     }
     let backwards = wanted.is_backwards();
     let wait = wait.filter(|_| wanted.before_seq.is_none());
-    let (events, more) = match wait {
+    // Who waits wants an answer when there is one.
+    let (events, more, tag) = match wait {
         Some(wait) => {
             let found = app.service().await_events(&located, &wanted, Duration::from_secs(wait.seconds)).await?;
             auth.still_reads(&app, &located).await?;
-            found
+            (found.0, found.1, None)
         }
-        None => app.service().events(&located, &wanted).await?,
+        None => {
+            let read = app.service().look(&located, &wanted).await?;
+            (read.events, read.more, Some(Tag::of(read.head.last_seq)))
+        }
     };
     let edge = if backwards { events.first() } else { events.last() };
     let name = if backwards { "before_seq" } else { "after_seq" };
     let next = edge.filter(|_| more).map(|edge| query.with(&[(name, edge.seq.to_string())]));
-    let mut response = page(&app, &events.iter().map(EventView::from).collect::<Vec<_>>(), next.as_deref())?;
+    let view = || page(&app, &events.iter().map(EventView::from).collect::<Vec<_>>(), next.as_deref());
+    let mut response = match tag {
+        Some(tag) => tag.answer(&headers, view)?,
+        None => view()?,
+    };
     if let Some(Wait { seconds, preferred: true }) = wait
         && let Ok(applied) = HeaderValue::from_str(&format!("wait={seconds}"))
     {

@@ -7,6 +7,7 @@ mod artifacts;
 mod auth;
 mod body;
 mod children;
+mod conditional;
 mod control;
 mod cursor;
 mod directory;

@@ -160,12 +160,23 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if path.ends_with("/heartbeat") || path.contains("/sessions/") {
         problems.push(("409", "session_closed", "The session or the task is closed", "Conflict"));
     }
+    if operation["parameters"].as_array().is_some_and(|all| all.iter().any(|p| p["name"] == "If-Match")) {
+        problems.push(("412", "precondition_failed", "The task is at another version", "Precondition Failed"));
+    }
     if path == "/auth/token" {
         problems.push(("429", "rate_limited", "Too many tokens; see Retry-After", "Too Many Requests"));
         problems.push(("413", "payload_too_large", "The body is too large", "Payload Too Large"));
     }
     problems.push(("503", "unavailable", "Try again; see Retry-After", "Service Unavailable"));
     let Some(responses) = operation["responses"].as_object_mut() else { return };
+    if responses.contains_key("304") {
+        for status in ["200", "304"] {
+            responses[status]["headers"]["ETag"] = json!({
+                "description": "The version: the log's length, and what else the answer depends on",
+                "schema": {"type": "string"}, "example": "\"17\""
+            });
+        }
+    }
     for (status, code, description, title) in problems {
         responses.entry(status).or_insert_with(|| problem_response(status, code, description, title));
     }

@@ -1,6 +1,7 @@
 //! Questions to people: asked, withdrawn, resolved, listed.
 
 use axum::extract::State;
+use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -12,7 +13,7 @@ use super::query::Query;
 use super::respond::{Answer, created, ok, page};
 use super::tasks::PAGE_DEFAULT;
 use super::views::{InboxView, RequestAnswer, RequestView, ResolveAnswer, TaskState, TaskView};
-use super::{App, cursor};
+use super::{App, conditional, cursor};
 use crate::domain::command::{NewRequest, NewResolution};
 use crate::domain::decide::REQUEST_TTL_MAX;
 use crate::domain::ids::RequestId;
@@ -213,15 +214,17 @@ pub async fn withdraw(State(app): State<App>, auth: Authenticated, body: RawBody
 
 /// Resolve a request.
 ///
-/// Exactly one resolution wins; everyone after it is told who, when and what. Only people resolve.
+/// Exactly one resolution wins; everyone after it is told who, when and what. Only people resolve. With `If-Match` the
+/// task must be as it was looked at: its `ETag`, which is its `last_seq` in quotes.
 #[utoipa::path(post, path = "/organizations/{org}/agent-tasks/{task}/requests/{request}/resolve",
     operation_id = "resolve_request", tag = "requests",
     params(("org" = String, Path, description = "The organization's slug"),
         ("task" = String, Path, description = "The task's short id"),
-        ("request" = Uuid, Path, description = "The request")),
+        ("request" = Uuid, Path, description = "The request"),
+        ("If-Match" = Option<String>, Header, description = "Versions of the task that may be resolved on: `\"17\"`")),
     request_body = Resolve, responses((status = 201, description = "It was resolved", body = ResolveAnswer),
         (status = 200, description = "The same person's same resolution", body = ResolveAnswer)))]
-pub async fn resolve(State(app): State<App>, auth: Authenticated, body: RawBody) -> Answer {
+pub async fn resolve(State(app): State<App>, auth: Authenticated, headers: HeaderMap, body: RawBody) -> Answer {
     let located = app.service().locate(&auth.caller, auth.param("task")).await?;
     let request = path_id(auth.param("request"), Refusal::RequestNotFound)?;
     app.service().require_request(&located, request).await?;
@@ -241,8 +244,13 @@ pub async fn resolve(State(app): State<App>, auth: Authenticated, body: RawBody)
         constraints: fields.member("constraints").map(|value| JsonText::new(&value.to_text())),
         artifact_digests: fields.digests_opt("artifact_digests", ARTIFACTS_MAX),
     };
-    let resolution = fields.finish(resolution);
-    let answered = app.service().resolve(&body.call(&auth.caller), &located, request, resolution).await?;
+    let (expected, resolution) = match conditional::expected(&headers) {
+        Ok(expected) => (expected, fields.finish(resolution)),
+        // Told like a fault of the body, after the state was looked at.
+        Err(refusal) => (None, Err(refusal)),
+    };
+    let call = body.call(&auth.caller);
+    let answered = app.service().resolve(&call, &located, request, expected, resolution).await?;
     let (request, task) = &answered.value;
     created(&ResolveAnswer { request: RequestView::from(request), task: TaskView::from(task) }, answered.replay)
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::auth::Authenticated;
 use super::body::{Body, RawBody};
+use super::conditional::Tag;
 use super::query::Query;
 use super::respond::{Answer, created, ok, page};
 use super::views::{LedgerView, RequestView, SessionView, TaskView, WaitingView};
@@ -20,11 +21,15 @@ use crate::domain::payload::JsonText;
 use crate::domain::principal::Permission;
 use crate::domain::read::Fields;
 use crate::domain::refusal::{Checked, Refusal};
+use crate::domain::request::{Request, RequestStatus};
 use crate::service::create::{ACCOUNTABLE, DELIVERY, NewTaskBody, NewTaskCall, OriginClaim, SCHEDULED_TASK, WEBHOOK};
 use crate::service::{Principal, Sort, TaskFilter, TaskPosition};
 
 /// Entries of a page of tasks when the query does not say.
 pub const PAGE_DEFAULT: u32 = 50;
+
+/// Characters of a search at least: the index holds what three make.
+const SEARCH_MIN: usize = 3;
 
 /// A task to create.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -184,7 +189,8 @@ pub async fn create(State(app): State<App>, auth: Authenticated, headers: Header
         ("origin_kind" = Option<String>, Query, description = "human, schedule, webhook or task"),
         ("subject" = Option<String>, Query, description = "With this subject"),
         ("label" = Option<Vec<String>>, Query, description = "Repeatable `key=value`: with all of these"),
-        ("q" = Option<String>, Query, description = "With this text in title, short id, agent or project"),
+        ("q" = Option<String>, Query, min_length = 3, max_length = 500,
+            description = "With this text in title, agent or project, or with this short id; limited in time"),
         ("sort" = Option<String>, Query, description = "status_since"),
         ("limit" = Option<u32>, Query, description = "1 to 100, default 50"),
         ("cursor" = Option<String>, Query, description = "Of the link to the next page")),
@@ -204,6 +210,9 @@ pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> 
         text: parameters.text("q").map(str::to_owned),
         ..TaskFilter::default()
     };
+    if filter.text.as_ref().is_some_and(|text| !(SEARCH_MIN..=TITLE_MAX).contains(&text.chars().count())) {
+        parameters.fault("q", format!("must have {SEARCH_MIN} to {TITLE_MAX} characters, a short id counts as well"));
+    }
     for label in parameters.all("label") {
         match label.split_once('=') {
             Some((key, value)) => filter.labels.push((key.to_owned(), value.to_owned())),
@@ -253,19 +262,22 @@ fn person(text: &str) -> Option<crate::domain::ids::PersonId> {
 /// Count the tasks that wait for a person.
 #[utoipa::path(get, path = "/organizations/{org}/agent-tasks/waiting", operation_id = "count_waiting_tasks",
     tag = "tasks", params(("org" = String, Path, description = "The organization's slug")),
-    responses((status = 200, description = "How many open tasks have an open request", body = WaitingView)))]
+    responses((status = 200, description = "How many open tasks and requests wait", body = WaitingView)))]
 pub async fn waiting(State(app): State<App>, auth: Authenticated) -> Answer {
-    ok(&WaitingView { count: app.service().waiting(&auth.caller).await? })
+    ok(&WaitingView::from(app.service().waiting(&auth.caller).await?))
 }
 
 /// Read a task.
 #[utoipa::path(get, path = "/organizations/{org}/agent-tasks/{task}", operation_id = "read_task", tag = "tasks",
     params(("org" = String, Path, description = "The organization's slug"),
-        ("task" = String, Path, description = "The task's short id, in any letter case")),
-    responses((status = 200, description = "The task", body = TaskView)))]
-pub async fn read(State(app): State<App>, auth: Authenticated) -> Answer {
+        ("task" = String, Path, description = "The task's short id, in any letter case"),
+        ("If-None-Match" = Option<String>, Header, description = "The `ETag` of what the caller has")),
+    responses((status = 200, description = "The task; its ETag is `last_seq` in quotes until it is archived",
+        body = TaskView), (status = 304, description = "The caller has it already")))]
+pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMap) -> Answer {
     let task = app.service().task(&auth.caller, auth.param("task")).await?;
-    ok(&TaskView::from(&task))
+    let archived = if task.log_archived_at().is_some() { "archived" } else { "" };
+    Tag::beside(task.facts().last_seq, archived).answer(&headers, || ok(&TaskView::from(&task)))
 }
 
 /// List a task's sessions.
@@ -280,14 +292,25 @@ pub async fn sessions(State(app): State<App>, auth: Authenticated) -> Answer {
 }
 
 /// List a task's requests.
+///
+/// One whose time is over is shown as expired, though no worker has seen it yet; the ETag says so too.
 #[utoipa::path(get, path = "/organizations/{org}/agent-tasks/{task}/requests", operation_id = "list_requests",
     tag = "requests", params(("org" = String, Path, description = "The organization's slug"),
-        ("task" = String, Path, description = "The task's short id")),
-    responses((status = 200, description = "The requests, oldest first", body = Vec<RequestView>)))]
-pub async fn requests(State(app): State<App>, auth: Authenticated) -> Answer {
+        ("task" = String, Path, description = "The task's short id"),
+        ("If-None-Match" = Option<String>, Header, description = "The `ETag` of what the caller has")),
+    responses((status = 200, description = "The requests, oldest first", body = Vec<RequestView>),
+        (status = 304, description = "The caller has it already")))]
+pub async fn requests(State(app): State<App>, auth: Authenticated, headers: HeaderMap) -> Answer {
     let located = app.service().read(&auth.caller, auth.param("task")).await?;
+    let version = app.service().version(&located).await?;
     let requests = app.service().requests(&located).await?;
-    ok(&requests.iter().map(RequestView::from).collect::<Vec<_>>())
+    // Time settles them without an event, until a worker writes it.
+    let unwritten = |request: &&Request| request.status == RequestStatus::Expired && request.resolved_at.is_none();
+    let tag = match requests.iter().filter(unwritten).count() {
+        0 => Tag::of(version),
+        some => Tag::beside(version, &some.to_string()),
+    };
+    tag.answer(&headers, || ok(&requests.iter().map(RequestView::from).collect::<Vec<_>>()))
 }
 
 /// List a task's ledger.
@@ -295,9 +318,11 @@ pub async fn requests(State(app): State<App>, auth: Authenticated) -> Answer {
     tag = "usage", params(("org" = String, Path, description = "The organization's slug"),
         ("task" = String, Path, description = "The task's short id"),
         ("limit" = Option<u32>, Query, description = "1 to 100, default 50"),
-        ("cursor" = Option<String>, Query, description = "Of the link to the next page")),
-    responses((status = 200, description = "The ledger's rows, oldest first", body = Vec<LedgerView>)))]
-pub async fn usage(State(app): State<App>, auth: Authenticated, query: Query) -> Answer {
+        ("cursor" = Option<String>, Query, description = "Of the link to the next page"),
+        ("If-None-Match" = Option<String>, Header, description = "The `ETag` of what the caller has")),
+    responses((status = 200, description = "The ledger's rows, oldest first", body = Vec<LedgerView>),
+        (status = 304, description = "The caller has it already")))]
+pub async fn usage(State(app): State<App>, auth: Authenticated, headers: HeaderMap, query: Query) -> Answer {
     let located = app.service().read(&auth.caller, auth.param("task")).await?;
     let mut parameters = query.parameters();
     let limit = parameters.limit(PAGE_DEFAULT, app.settings().page_size_max);
@@ -308,8 +333,9 @@ pub async fn usage(State(app): State<App>, auth: Authenticated, query: Query) ->
         Some(cursor) => Some(ReportId(cursor::read(&cursor, &fingerprint)?.1)),
         None => None,
     };
+    let tag = Tag::of(app.service().version(&located).await?);
     let (rows, more) = app.service().usage(&located, after, limit).await?;
     let last = rows.last().filter(|_| more);
     let next = last.map(|row| query.with(&[("cursor", cursor::write(row.recorded_at, row.id.0, &fingerprint))]));
-    page(&app, &rows.iter().map(LedgerView::from).collect::<Vec<_>>(), next.as_deref())
+    tag.answer(&headers, || page(&app, &rows.iter().map(LedgerView::from).collect::<Vec<_>>(), next.as_deref()))
 }

@@ -26,6 +26,7 @@ impl From<Refusal> for ServiceError {
 impl From<StoreError> for ServiceError {
     fn from(fault: StoreError) -> Self {
         match fault {
+            StoreError::SearchTooSlow(limit) => Refusal::SearchTooSlow(limit).into(),
             StoreError::Unavailable(_) | StoreError::Conflict | StoreError::NotMigrated => {
                 Self::Unavailable(fault.to_string())
             }

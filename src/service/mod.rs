@@ -53,7 +53,7 @@ use crate::store::{CommitError, Store, Want};
 // What reading routes ask for.
 pub use crate::domain::log_page::EventPage;
 pub use crate::log::{Operation, OperationKind, OperationPosition, OperationsQuery, UsageGroup, UsageKey};
-pub use crate::store::{InboxPage, Listing, Record, SUBJECT_KINDS, Sort, TaskFilter, TaskPosition};
+pub use crate::store::{InboxCounts, InboxPage, Listing, Record, SUBJECT_KINDS, Sort, TaskFilter, TaskPosition};
 
 /// How often a change is decided again after somebody else was first, before the caller is told to try later.
 const ATTEMPTS_MAX: u32 = 50;

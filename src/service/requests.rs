@@ -121,12 +121,13 @@ impl Service {
         call: &Call,
         located: &Located,
         request: RequestId,
+        expected: Option<Vec<i64>>,
         resolution: Checked<NewResolution>,
     ) -> Result<Answered<(Request, Task)>, ServiceError> {
         let person = call.caller.person()?.clone();
         let want = Want { requests: vec![request], ..Want::default() };
         let order = Order { want, ..Order::of(call, located.id) };
-        let command = Command::Resolve { request, person, resolution };
+        let command = Command::Resolve { request, person, expected, resolution };
         let done = match self.carry_out(order, &command).await {
             Ok(done) => done,
             Err(failed) => return Err(self.expired_first(located, request, failed).await?),

@@ -12,7 +12,7 @@ use crate::domain::request::{Request, RequestKind, RequestStatus};
 use crate::domain::session::Session;
 use crate::domain::task::Task;
 use crate::domain::usage::LedgerRow;
-use crate::store::{InboxPage, InboxRow, LogRead, Sort, TaskFilter, TaskPage, TaskPosition};
+use crate::store::{InboxCounts, InboxPage, InboxRow, LogRead, Sort, TaskFilter, TaskPage, TaskPosition};
 
 impl Service {
     /// The task that a route names.
@@ -66,8 +66,8 @@ impl Service {
         Ok(self.store.tasks(caller.organization, &filter, sort, after, limit).await?)
     }
 
-    /// How many open tasks that the caller may read wait for a person.
-    pub async fn waiting(&self, caller: &Caller) -> Result<i64, ServiceError> {
+    /// What of what the caller may read waits for a person.
+    pub async fn waiting(&self, caller: &Caller) -> Result<InboxCounts, ServiceError> {
         let agent = match &caller.principal {
             Principal::Person { .. } => {
                 caller.require(Permission::Read)?;
@@ -86,7 +86,7 @@ impl Service {
     }
 
     /// The same, with how far the log was at that very moment.
-    pub(super) async fn look(&self, located: &Located, page: &EventPage) -> Result<LogRead, ServiceError> {
+    pub async fn look(&self, located: &Located, page: &EventPage) -> Result<LogRead, ServiceError> {
         let read = self.store.events(located.task.organization, located.id, page).await?;
         let Some(digest) = read.archived_digest else { return Ok(read) };
         let (events, more) = self.archived_events(located, page, read.head.last_seq, digest).await?;
@@ -124,6 +124,13 @@ impl Service {
             return Err(ServiceError::Unavailable("an archived log is not whole in the log store".to_owned()));
         }
         Ok((events, more))
+    }
+
+    /// A task's version, its `last_seq`. Asked before what it shall be the version of: should that be newer, its reader
+    /// is given it once more.
+    pub async fn version(&self, located: &Located) -> Result<i64, ServiceError> {
+        let found = self.store.version(located.task.organization, located.id).await?;
+        Ok(found.ok_or(Refusal::TaskNotFound)?)
     }
 
     /// A task's sessions.

@@ -13,6 +13,7 @@ use super::rows::{
     EVENT_COLUMNS, LEDGER_COLUMNS, REQUEST_COLUMNS, SESSION_COLUMNS, TASK_COLUMNS, event, ledger, request, session,
     task,
 };
+use super::search::FoundBy;
 use crate::domain::aggregate::{Aggregate, fold};
 use crate::domain::artifact;
 use crate::domain::event::{Event, EventType};
@@ -141,6 +142,9 @@ impl Store {
         let reports = read(LEDGER_COLUMNS, "budget_ledger", "task_id", "seq").await?;
         let reports = reports.iter().map(ledger).collect::<Result<Vec<_>, _>>()?;
         let refs = referred(&read("digest, seq", "artifact_refs", "task_id", "digest").await?)?;
+        let labels = read("key, value", "task_labels", "task_id", "key").await?;
+        let texts = read("text", "task_texts", "task_id", "task_id").await?;
+        let found_by = FoundBy::read(&labels, &texts)?;
         let related = self.related(&mut lease, key).await?;
         let children = self.children_of(&mut lease, key).await?;
         let inverted = self.inverted(&mut lease, key).await?;
@@ -163,6 +167,7 @@ impl Store {
         let kept = Aggregate::new(row, sessions, requests);
         let mut faults = ledger_faults(kept.task(), &reports);
         faults.extend(inverted.map(|seq| format!("the feed shows seq {seq} before the one before it")));
+        faults.extend(found_by.faults(kept.task().pinned()));
         if kept.task().log_archived_at().is_some() && archive.is_none() {
             faults.extend(left_in_postgres(events.len()));
         } else {

@@ -141,5 +141,6 @@ fn pinned_row(pinned: &Pinned, body_hash: BodyHash) -> Value {
         "max_depth": pinned.max_depth,
         "max_children": pinned.max_children,
         "depth": pinned.depth,
+        "found_by": super::search::text_of(pinned),
     })
 }

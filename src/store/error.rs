@@ -8,6 +8,9 @@ pub enum StoreError {
     /// Postgres cannot be reached, or answers too late: try again.
     #[error("postgres is unavailable: {0}")]
     Unavailable(sqlx::Error),
+    /// A search took longer than searches may.
+    #[error("the search was cancelled after {0:?}")]
+    SearchTooSlow(std::time::Duration),
     /// The schema is older than this version.
     #[error("the schema is not migrated; run `mandate migrate`")]
     NotMigrated,

@@ -15,9 +15,11 @@ mod family;
 mod feed;
 mod heartbeat;
 mod lease;
+mod lists;
 mod relations;
 mod requests;
 mod rows;
+mod search;
 mod sessions;
 mod shelf;
 mod statements;
@@ -44,10 +46,11 @@ pub use due::{DueRequests, DueSessions};
 pub use error::{CommitError, StoreError};
 pub use events::LogRead;
 pub use feed::{ARCHIVES_KEPT, FeedLook};
+pub use lists::{InboxCounts, Sort, TaskFilter, TaskPage, TaskPosition};
 pub use requests::{InboxPage, InboxRow};
 use shelf::Shelf;
 pub use sweep::{Backlog, LogPart, SweptTask, VERIFY_FAILURES_MAX};
-pub use tasks::{Sort, TaskFilter, TaskPage, TaskPosition, Want};
+pub use tasks::Want;
 pub use usage::StoredReport;
 
 /// The migrations, in the binary: `mandate migrate` needs no files.
@@ -72,6 +75,8 @@ pub struct StoreOptions {
     pub acquire_timeout: Duration,
     /// How long a statement may run.
     pub statement_timeout: Duration,
+    /// How long a search through the tasks' texts may run.
+    pub search_timeout: Duration,
     /// Whether a transaction-pooling proxy stands between: then no statement is named, and each stands in an
     /// explicit transaction.
     pub transaction_pooler: bool,
@@ -103,6 +108,7 @@ pub struct Store {
     shelf: Arc<Shelf>,
     pooled_by_proxy: bool,
     session_timeout: Duration,
+    search_timeout: Duration,
     /// How often this process has changed the directory.
     directory_changes: Arc<AtomicU64>,
     /// Changes of the directory that may be under way.
@@ -131,6 +137,7 @@ impl Store {
             shelf,
             pooled_by_proxy: options.transaction_pooler,
             session_timeout: options.session_timeout,
+            search_timeout: options.search_timeout,
             directory_changes: Arc::default(),
             directory_edits: Arc::new(Semaphore::new(directory::EDITS_MAX)),
         })

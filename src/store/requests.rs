@@ -33,7 +33,7 @@ pub struct InboxRow {
     pub task: Task,
 }
 
-const DUE: &str = "(status = 'open' AND expires_at <= clock_timestamp()) AS due";
+const DUE: &str = "(status = 'open' AND expires_at <= statement_timestamp()) AS due";
 
 fn shown(row: &PgRow) -> Result<Request, StoreError> {
     let mut request = request(row)?;
@@ -41,6 +41,49 @@ fn shown(row: &PgRow) -> Result<Request, StoreError> {
         request.status = RequestStatus::Expired;
     }
     Ok(request)
+}
+
+/// A page of the inbox as it is asked for. The time is that of the statement, which an index can be asked for.
+struct Inbox {
+    organization: OrganizationId,
+    kind: Option<RequestKind>,
+    agent: Option<AgentId>,
+    after: Option<InboxPage>,
+    limit: u32,
+}
+
+impl Inbox {
+    /// The statement. What has expired is what was written so and what no worker has seen yet: two lists, merged.
+    fn push(&self, query: &mut QueryBuilder<Postgres>, status: RequestStatus) {
+        match status {
+            RequestStatus::Open => self.push_branch(query, status, " AND expires_at > statement_timestamp()"),
+            RequestStatus::Expired => {
+                query.push("SELECT * FROM ((");
+                self.push_branch(query, status, "");
+                query.push(") UNION ALL (");
+                self.push_branch(query, RequestStatus::Open, " AND expires_at <= statement_timestamp()");
+                query.push(")) AS merged ORDER BY opened_at, id LIMIT ").push_bind(i64::from(self.limit) + 1);
+            }
+            other => self.push_branch(query, other, ""),
+        }
+    }
+
+    fn push_branch(&self, query: &mut QueryBuilder<Postgres>, status: RequestStatus, condition: &'static str) {
+        query.push("SELECT ").push(REQUEST_COLUMNS).push(", task_id, ").push(DUE);
+        query.push(" FROM agent_runtime.requests WHERE organization_id = ").push_bind(self.organization.0);
+        query.push(" AND status = ").push_bind(status.as_str()).push(condition);
+        if let Some(kind) = self.kind {
+            query.push(" AND kind = ").push_bind(kind.as_str());
+        }
+        if let Some(agent) = self.agent {
+            query.push(" AND agent_id = ").push_bind(agent.0);
+        }
+        if let Some(position) = self.after {
+            query.push(" AND (opened_at, id) > (").push_bind(OffsetDateTime::from(position.at)).push(", ");
+            query.push_bind(position.id.0).push(")");
+        }
+        query.push(" ORDER BY opened_at, id LIMIT ").push_bind(i64::from(self.limit) + 1);
+    }
 }
 
 impl Store {
@@ -112,6 +155,25 @@ impl Store {
         Ok(None)
     }
 
+    /// How Postgres answers such a page of the inbox: the plan of the very statement, run and measured, as JSON.
+    #[doc(hidden)]
+    pub async fn explain_inbox(
+        &self,
+        organization: OrganizationId,
+        status: RequestStatus,
+        kind: Option<RequestKind>,
+        agent: Option<AgentId>,
+        after: Option<InboxPage>,
+        limit: u32,
+    ) -> Result<serde_json::Value, StoreError> {
+        let mut query = QueryBuilder::new("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ");
+        Inbox { organization, kind, agent, after, limit }.push(&mut query, status);
+        let mut lease = self.lease().await?;
+        let plan = query.build_query_scalar().persistent(false).fetch_one(&mut *lease).await?;
+        lease.done().await?;
+        Ok(plan)
+    }
+
     /// The organization's requests, oldest first, each with its task.
     pub async fn inbox(
         &self,
@@ -122,30 +184,11 @@ impl Store {
         after: Option<InboxPage>,
         limit: u32,
     ) -> Result<(Vec<InboxRow>, Option<InboxPage>), StoreError> {
-        let mut query = QueryBuilder::<Postgres>::new("SELECT ");
-        query.push(REQUEST_COLUMNS).push(", task_id, ").push(DUE);
-        query.push(" FROM agent_runtime.requests r WHERE organization_id = ").push_bind(organization.0);
-        match status {
-            RequestStatus::Open => query.push(" AND status = 'open' AND expires_at > clock_timestamp()"),
-            RequestStatus::Expired => {
-                query.push(" AND (status = 'expired' OR (status = 'open' AND expires_at <= clock_timestamp()))")
-            }
-            other => query.push(" AND status = ").push_bind(other.as_str()),
-        };
-        if let Some(kind) = kind {
-            query.push(" AND kind = ").push_bind(kind.as_str());
-        }
-        if let Some(agent) = agent {
-            query.push(" AND EXISTS (SELECT FROM agent_runtime.tasks t WHERE t.organization_id = r.organization_id");
-            query.push(" AND t.id = r.task_id AND t.agent_id = ").push_bind(agent.0).push(")");
-        }
-        if let Some(position) = after {
-            query.push(" AND (opened_at, id) > (").push_bind(OffsetDateTime::from(position.at)).push(", ");
-            query.push_bind(position.id.0).push(")");
-        }
-        query.push(" ORDER BY opened_at, id LIMIT ").push_bind(i64::from(limit) + 1);
+        let mut query = QueryBuilder::<Postgres>::new("");
+        Inbox { organization, kind, agent, after, limit }.push(&mut query, status);
         let mut lease = self.lease().await?;
-        let rows = query.build().persistent(self.named()).fetch_all(&mut *lease).await?;
+        // Never named, like the lists of tasks: one plan for all values would not serve each.
+        let rows = query.build().persistent(false).fetch_all(&mut *lease).await?;
         let ids: Vec<uuid::Uuid> = rows.iter().map(|row| row.try_get("task_id")).collect::<Result<_, _>>()?;
         let tasks = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {TASK_COLUMNS} FROM agent_runtime.tasks WHERE organization_id = $1 AND id = ANY ($2)"

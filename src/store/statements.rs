@@ -97,7 +97,7 @@ pub(super) static CHANGE: LazyLock<String> = LazyLock::new(|| {
                     SELECT FROM agent_runtime.requests r
                     WHERE r.organization_id = $1 AND r.task_id = $2 AND r.id = ANY ($24::uuid[])
                         AND r.expires_at <= clock_timestamp())
-            RETURNING t.id
+            RETURNING t.id, t.agent_id
         ), {EVENTS}, {ALIVE}, {SESSIONS}, {REQUESTS}, {LEDGER_JSON}
         SELECT count(*) FROM t"
     )
@@ -133,9 +133,9 @@ rs AS (
 ), ro AS (
     INSERT INTO agent_runtime.requests (
         organization_id, task_id, id, session_id, kind, status, title, why, options, artifacts, artifact_digests,
-        opened_at, expires_at, request_key, request_hash)
+        opened_at, expires_at, request_key, request_hash, agent_id)
     SELECT $1, $2, r.id, r.session_id, r.kind, 'open', r.title, r.why, r.options, r.artifacts, r.artifact_digests, $4,
-        r.expires_at, r.request_key, r.request_hash
+        r.expires_at, r.request_key, r.request_hash, t.agent_id
     FROM t, json_to_recordset($21::json) AS r(
         id uuid, session_id uuid, kind text, title text, why text, options text[], artifacts json,
         artifact_digests text[], expires_at timestamptz, request_key text, request_hash bytea)
@@ -156,6 +156,16 @@ l AS (
         input_cost_per_million numeric, output_cost_per_million numeric, cache_read_cost_per_million numeric,
         cache_write_cost_per_million numeric, cost numeric, measured boolean, corrects uuid,
         unmeasured_delta smallint, unpriced_delta smallint, seq bigint)
+)";
+
+/// What lists find the new task by.
+const FOUND_BY: &str = "
+fl AS (
+    INSERT INTO agent_runtime.task_labels (organization_id, key, value, created_at, task_id)
+    SELECT $1, l.key, l.value, $4, t.id FROM t, jsonb_each_text(t.labels) AS l
+), ft AS (
+    INSERT INTO agent_runtime.task_texts (organization_id, created_at, task_id, text)
+    SELECT $1, $4, t.id, p.found_by FROM t, json_to_record($19::json) AS p(found_by text)
 )";
 
 /// Creates a task with its first events; the facts are the same JSON as above, `$18`, the pinned part is `$19`.
@@ -195,8 +205,8 @@ pub(super) static CREATE: LazyLock<String> = LazyLock::new(|| {
                 created_by_account uuid, idempotency_key text, request_hash bytea, budget numeric,
                 task_timeout_seconds integer, max_depth integer, max_children integer, depth integer)
             WHERE $3::bigint = 0 AND $17::uuid IS NULL
-            RETURNING id
-        ), {EVENTS}
+            RETURNING id, labels
+        ), {FOUND_BY}, {EVENTS}
         SELECT count(*) FROM t"
     )
 });

@@ -114,6 +114,8 @@ async fn bounds_and_values_of_a_filter_are_checked() {
         ("mine=perhaps", "mine"),
         ("label=team", "label"),
         ("sort=title", "sort"),
+        ("q=ab", "q"),
+        ("q=%C3%BC%C3%BC", "q"),
     ] {
         let reply = vera.get(&format!("/agent-tasks/?{query}")).await;
         assert_eq!(reply.refused(422, "invalid_body")["errors"][0]["parameter"], parameter, "{query}");
@@ -208,9 +210,12 @@ async fn every_filter_finds_its_tasks_and_no_others() {
         ("?q=100%25".to_owned(), vec![3]),
         ("?q=of_it".to_owned(), vec![3]),
         ("?q=ofXit".to_owned(), vec![]),
-        ("?q=%5C".to_owned(), vec![3]),
+        ("?q=%5C+done".to_owned(), vec![3]),
+        ("?q=%C3%9Cber-S".to_owned(), vec![4]),
         ("?q=t-6".to_owned(), vec![6]),
-        ("?q=T-".to_owned(), vec![]),
+        ("?q=T-66".to_owned(), vec![]),
+        ("?q=T-06".to_owned(), vec![]),
+        ("?q=t%1F6".to_owned(), vec![6]),
         ("?q=app".to_owned(), vec![4]),
         ("?q=%C3%BCber".to_owned(), vec![4]),
         ("?q=look&owner=oscar&label=team=core&status=blocked".to_owned(), vec![2]),
@@ -260,6 +265,9 @@ async fn the_inbox_tells_each_request_with_its_task_and_counts_who_waits() {
     agent.ask(&closed, &[]).await;
     agent.finish(&closed).await.expect(200);
     assert_eq!(count(&vera).await, 2, "tasks, not requests; closed ones do not wait");
+    let waiting = async |client: &Client| client.get("/agent-tasks/waiting").await.expect(200).clone();
+    assert_eq!(waiting(&vera).await, json!({"count": 2, "requests": 3, "feedback": 2, "approval": 1}));
+    assert_eq!(waiting(&agent).await, json!({"count": 1, "requests": 2, "feedback": 2, "approval": 0}));
     assert_eq!((count(&agent).await, count(&packer).await), (json!(1), json!(1)), "of its own agent");
 
     let ids = |rows: &[Value]| rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>();

@@ -257,7 +257,10 @@ async fn lists_counts_and_cursors_stay_within_the_organization() {
     assert_eq!(names(&there.get("/agent-tasks/").await, "title"), ["Theirs", "x"]);
     assert_eq!(names(&ada.get("/agent-tasks/?q=Theirs").await, "title"), Vec::<String>::new());
     for client in [&ada, &there] {
-        assert_eq!(client.get("/agent-tasks/waiting").await.expect(200), &json!({"count": 1}));
+        assert_eq!(
+            client.get("/agent-tasks/waiting").await.expect(200),
+            &json!({"count": 1, "requests": 1, "feedback": 1, "approval": 0})
+        );
         assert_eq!(client.get("/requests").await.expect(200).as_array().unwrap().len(), 1);
     }
     assert_eq!(there.get("/requests").await.body[0]["id"], json!(theirs.request));

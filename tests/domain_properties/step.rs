@@ -331,6 +331,6 @@ impl Step {
             },
         };
         let person = PersonId::parse(["ada", "abe"][usize::from(self.picks.1 % 2)]).unwrap();
-        Command::Resolve { request, person, resolution: self.checked(true, resolution) }
+        Command::Resolve { request, person, expected: None, resolution: self.checked(true, resolution) }
     }
 }

@@ -185,7 +185,7 @@ impl Run {
             constraints: (!feedback).then(|| JsonText::new(r#"{"window":"today"}"#)),
             artifact_digests: digest.map(|digest| vec![digest]),
         };
-        self.give(&Command::Resolve { request, person: person("grace"), resolution: Ok(resolution) });
+        self.give(&Command::Resolve { request, person: person("grace"), expected: None, resolution: Ok(resolution) });
     }
 
     fn end(&mut self, ending: Ending, result: Option<&str>) {

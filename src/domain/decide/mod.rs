@@ -90,8 +90,8 @@ impl Aggregate {
             (C::Withdraw { request, session }, L::Open | L::Cancelling | L::Closed) => {
                 requests::withdraw(self, request, session, context)
             }
-            (C::Resolve { request, person, resolution }, L::Open | L::Cancelling | L::Closed) => {
-                requests::resolve(self, request, &person, resolution, context)
+            (C::Resolve { request, person, expected, resolution }, L::Open | L::Cancelling | L::Closed) => {
+                requests::resolve(self, request, &person, expected.as_deref(), resolution, context)
             }
             (C::ExpireRequests { due }, L::Open | L::Cancelling) => requests::expire(self, &due, context),
 

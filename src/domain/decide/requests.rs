@@ -108,10 +108,15 @@ pub(super) fn withdraw(
 }
 
 /// A person resolves a request. Exactly one resolution wins; the same person's same one again changes nothing.
+///
+/// The precondition ranks behind the request's state and before what the person says: a repeat is answered although its
+/// own first call moved the task, and who looked at an old version is told so before anything else. The commit compares
+/// the version once more.
 pub(super) fn resolve(
     base: &Aggregate,
     id: RequestId,
     person: &PersonId,
+    expected: Option<&[i64]>,
     resolution: Checked<NewResolution>,
     context: &mut Context<'_>,
 ) -> Result<Decision, Refusal> {
@@ -119,6 +124,10 @@ pub(super) fn resolve(
     if !request.is_open() {
         let same = resolution.is_ok_and(|new| is_repeat(request, person, &new));
         return if same { Ok(Decision::Unchanged) } else { Err(settled(request)) };
+    }
+    let last_seq = base.task().facts().last_seq;
+    if expected.is_some_and(|versions| !versions.contains(&last_seq)) {
+        return Err(Refusal::PreconditionFailed { last_seq });
     }
     let new = resolution?;
     check(request, &new)?;

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::raw;
 use crate::domain::outcome::Ending;
 use crate::domain::task::{Origin, Standing, Task};
+use crate::service::InboxCounts;
 
 /// Who or what asked for a task. The members follow from `kind`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -287,10 +288,23 @@ impl TaskState {
     }
 }
 
-/// How many open tasks wait for a person.
+/// What waits for a person.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(example = json!({"count": 2}))]
+#[schema(example = json!({"count": 2, "requests": 3, "feedback": 2, "approval": 1}))]
 pub struct WaitingView {
-    /// The number.
+    /// Open tasks with an open request.
     pub count: i64,
+    /// Open requests: what the inbox shows.
+    pub requests: i64,
+    /// Those for feedback.
+    pub feedback: i64,
+    /// Those for approval.
+    pub approval: i64,
+}
+
+impl From<InboxCounts> for WaitingView {
+    fn from(counts: InboxCounts) -> Self {
+        let InboxCounts { tasks, feedback, approval } = counts;
+        Self { count: tasks, requests: feedback + approval, feedback, approval }
+    }
 }

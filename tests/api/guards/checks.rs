@@ -163,7 +163,10 @@ async fn sessions_requests_events_and_the_ledger_contradict_themselves_nowhere()
     for (statement, check) in [
         (format!("UPDATE {sessions} SET closed_at = now() WHERE closed_at IS NULL"), "closed_exactly_with_a_reason"),
         (format!("UPDATE {sessions} SET generation = 0 WHERE closed_at IS NULL"), "sessions_generation_check"),
-        (format!("UPDATE {requests} SET status = 'answered' WHERE status = 'open'"), "settled_exactly_with_a_time"),
+        (
+            format!("UPDATE {requests} SET status = 'answered' WHERE status = 'open' AND kind = 'feedback'"),
+            "settled_exactly_with_a_time",
+        ),
         (format!("UPDATE {requests} SET resolved_at = now() WHERE status = 'open'"), "settled_exactly_with_a_time"),
         (format!("UPDATE {requests} SET kind = 'wish' WHERE status = 'open'"), "requests_kind_check"),
         (

@@ -50,6 +50,20 @@ guards! {
         ["DELETE FROM agent_runtime.tasks WHERE id = :closed"], "tasks are never deleted";
     tasks_are_not_truncated: "tasks_no_truncate",
         ["TRUNCATE agent_runtime.tasks CASCADE"], "tasks are never deleted";
+    a_label_to_find_a_task_by_stays: "task_labels_pinned",
+        ["INSERT INTO agent_runtime.task_labels VALUES (:org, 'a', 'b', now(), :open)",
+         "DELETE FROM agent_runtime.task_labels"], "what a task is found by never changes";
+    a_label_to_find_a_task_by_does_not_change: "task_labels_pinned",
+        ["INSERT INTO agent_runtime.task_labels VALUES (:org, 'a', 'b', now(), :open)",
+         "UPDATE agent_runtime.task_labels SET value = 'c'"], "what a task is found by never changes";
+    labels_to_find_tasks_by_are_not_truncated: "task_labels_no_truncate",
+        ["TRUNCATE agent_runtime.task_labels"], "what a task is found by never changes";
+    a_text_to_find_a_task_by_stays: "task_texts_pinned",
+        ["DELETE FROM agent_runtime.task_texts"], "what a task is found by never changes";
+    a_text_to_find_a_task_by_does_not_change: "task_texts_pinned",
+        ["UPDATE agent_runtime.task_texts SET text = 'c'"], "what a task is found by never changes";
+    texts_to_find_tasks_by_are_not_truncated: "task_texts_no_truncate",
+        ["TRUNCATE agent_runtime.task_texts"], "what a task is found by never changes";
     a_session_is_not_deleted: "sessions_kept",
         ["DELETE FROM agent_runtime.sessions WHERE closed_at IS NULL"], "sessions are never deleted";
     sessions_are_not_truncated: "sessions_no_truncate",

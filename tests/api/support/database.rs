@@ -48,3 +48,11 @@ pub async fn create() -> String {
     server.close().await.unwrap();
     url(&name)
 }
+
+/// Drops a database that is too large to stay.
+pub async fn drop(url: &str) {
+    let name = url::Url::parse(url).unwrap().path()[1..].to_owned();
+    let mut server = PgConnection::connect(&self::url("postgres")).await.unwrap();
+    server.execute(sqlx::AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"))).await.unwrap();
+    server.close().await.unwrap();
+}
