@@ -30,7 +30,7 @@ impl Tag {
         match tags(headers, &IF_NONE_MATCH) {
             Ok(Some(Named::Any)) => true,
             Ok(Some(Named::These(tags))) => tags.iter().any(|(_, tag)| *tag == self.0),
-            Ok(None) | Err(_) => false,
+            Ok(None) | Err(()) => false,
         }
     }
 
@@ -113,17 +113,17 @@ pub fn expected(headers: &HeaderMap) -> Checked<Option<Vec<i64>>> {
 mod tests {
     use super::*;
 
-    fn with(name: http::HeaderName, lines: &[&'static str]) -> HeaderMap {
+    fn with(name: &http::HeaderName, lines: &[&'static str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for line in lines {
-            headers.append(&name, HeaderValue::from_static(line));
+            headers.append(name, HeaderValue::from_static(line));
         }
         headers
     }
 
     #[test]
     fn a_version_is_known_when_a_list_names_it() {
-        let known = |lines: &[&'static str]| Tag::of(17).is_known(&with(IF_NONE_MATCH, lines));
+        let known = |lines: &[&'static str]| Tag::of(17).is_known(&with(&IF_NONE_MATCH, lines));
         for lines in [
             &["\"17\""] as &[_],
             &["W/\"17\""],
@@ -149,13 +149,13 @@ mod tests {
         ] {
             assert!(!known(lines), "{lines:?}");
         }
-        assert!(!Tag::beside(17, "archived").is_known(&with(IF_NONE_MATCH, &["\"17\""])));
+        assert!(!Tag::beside(17, "archived").is_known(&with(&IF_NONE_MATCH, &["\"17\""])));
         assert_eq!(Tag::beside(17, ""), Tag::of(17));
     }
 
     #[test]
     fn a_precondition_names_versions_or_is_refused() {
-        let read = |lines: &[&'static str]| expected(&with(IF_MATCH, lines));
+        let read = |lines: &[&'static str]| expected(&with(&IF_MATCH, lines));
         assert_eq!(read(&[]), Ok(None));
         assert_eq!(read(&["*"]), Ok(None));
         assert_eq!(read(&["\"17\""]), Ok(Some(vec![17])));

@@ -132,16 +132,13 @@ pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMa
     let backwards = wanted.is_backwards();
     let wait = wait.filter(|_| wanted.before_seq.is_none());
     // Who waits wants an answer when there is one.
-    let (events, more, tag) = match wait {
-        Some(wait) => {
-            let found = app.service().await_events(&located, &wanted, Duration::from_secs(wait.seconds)).await?;
-            auth.still_reads(&app, &located).await?;
-            (found.0, found.1, None)
-        }
-        None => {
-            let read = app.service().look(&located, &wanted).await?;
-            (read.events, read.more, Some(Tag::of(read.head.last_seq)))
-        }
+    let (events, more, tag) = if let Some(wait) = wait {
+        let found = app.service().await_events(&located, &wanted, Duration::from_secs(wait.seconds)).await?;
+        auth.still_reads(&app, &located).await?;
+        (found.0, found.1, None)
+    } else {
+        let read = app.service().look(&located, &wanted).await?;
+        (read.events, read.more, Some(Tag::of(read.head.last_seq)))
     };
     let edge = if backwards { events.first() } else { events.last() };
     let name = if backwards { "before_seq" } else { "after_seq" };

@@ -243,24 +243,6 @@ impl From<Refusal> for Problem {
             Refusal::SessionNotFound => not_found("session_not_found", "the task has no such session"),
             Refusal::RequestNotFound => not_found("request_not_found", "the task has no such request"),
             Refusal::NotFound(what) => not_found("not_found", format!("there is no such {what}")),
-            Refusal::SearchTooSlow(limit) => {
-                let fault =
-                    Fault::query("q", format!("took longer than {limit:?}; narrow it with more text or a filter"));
-                let mut problem = Self::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "unavailable",
-                    format!("the search took longer than {limit:?}; narrow it with more text or another filter"),
-                )
-                .with("errors", errors(&[fault]));
-                problem.retry_after = Some(RETRY_AFTER_SECONDS);
-                problem
-            }
-            Refusal::PreconditionFailed { last_seq } => Self::new(
-                StatusCode::PRECONDITION_FAILED,
-                "precondition_failed",
-                format!("the task is at version {last_seq}; read it again"),
-            )
-            .with("last_seq", last_seq),
             other => access(other),
         }
     }
@@ -328,6 +310,23 @@ fn access(refusal: Refusal) -> Problem {
             let detail = place.map_or_else(|| first.to_owned(), |place| format!("{place}: {first}"));
             unprocessable("invalid_body", detail).with("errors", errors(&faults))
         }
+        Refusal::SearchTooSlow(limit) => {
+            let fault = Fault::query("q", format!("took longer than {limit:?}; narrow it with more text or a filter"));
+            let mut problem = Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unavailable",
+                format!("the search took longer than {limit:?}; narrow it with more text or another filter"),
+            )
+            .with("errors", errors(&[fault]));
+            problem.retry_after = Some(RETRY_AFTER_SECONDS);
+            problem
+        }
+        Refusal::PreconditionFailed { last_seq } => Problem::new(
+            StatusCode::PRECONDITION_FAILED,
+            "precondition_failed",
+            format!("the task is at version {last_seq}; read it again"),
+        )
+        .with("last_seq", last_seq),
         // Every other refusal is of the state, and was told above.
         other => Problem::internal(format!("a refusal without a problem: {other:?}")),
     }

@@ -293,7 +293,7 @@ pub async fn sessions(State(app): State<App>, auth: Authenticated) -> Answer {
 
 /// List a task's requests.
 ///
-/// One whose time is over is shown as expired, though no worker has seen it yet; the ETag says so too.
+/// One whose time is over is shown as expired, though no worker has seen it yet; the `ETag` says so too.
 #[utoipa::path(get, path = "/organizations/{org}/agent-tasks/{task}/requests", operation_id = "list_requests",
     tag = "requests", params(("org" = String, Path, description = "The organization's slug"),
         ("task" = String, Path, description = "The task's short id"),

@@ -211,7 +211,7 @@ async fn an_expired_request_is_told_before_the_precondition() {
     // Some time ago by the server's clock, so that it is over by the database's.
     world.skew_clock(-600);
     let agent = world.agent().await;
-    let soon = world.now().plus(std::time::Duration::from_secs(60)).to_string();
+    let soon = world.now().plus(std::time::Duration::from_mins(1)).to_string();
     let ask = json!({"kind": "feedback", "title": "Now?", "expires_at": soon});
     let id = agent.on(&task, "requests", ask).await.expect(201)["request"]["id"].as_str().unwrap().to_owned();
     world.skew_clock(0);

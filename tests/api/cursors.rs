@@ -146,7 +146,7 @@ async fn the_inbox_finds_by_status_kind_and_agent_together() {
     // One whose time was over before any worker saw it, beside one that a worker has seen.
     world.skew_clock(-600);
     let late = json!({"kind": "feedback", "title": "Now?",
-        "expires_at": world.now().plus(std::time::Duration::from_secs(60)).to_string()});
+        "expires_at": world.now().plus(std::time::Duration::from_mins(1)).to_string()});
     let seen = world.task().await;
     agent.on(&seen, "requests", late.clone()).await.expect(201);
     world.skew_clock(0);

@@ -316,7 +316,7 @@ async fn children_that_close_at_once_while_the_parent_works_lose_nothing() {
     }
     // Through two processes: children report and close, the parent appends, reports and delegates more.
     let close = |place: usize, task: String| {
-        let worker = if place % 2 == 0 { worker.clone() } else { worker.at(&beside.base) };
+        let worker = if place.is_multiple_of(2) { worker.clone() } else { worker.at(&beside.base) };
         async move {
             let cents = 10 + i64::try_from(place).unwrap();
             spend(&worker, &task, "a", cents).await;
@@ -353,7 +353,7 @@ async fn sixteen_delegations_at_once_never_give_more_than_is_left() {
     let beside = World::beside(&world).await;
     let top = root(&world, "5").await;
     let calls = (0..16).map(|place| {
-        let agent = if place % 2 == 0 { agent.clone() } else { agent.at(&beside.base) };
+        let agent = if place.is_multiple_of(2) { agent.clone() } else { agent.at(&beside.base) };
         let top = top.clone();
         async move { delegate(&agent, &top, json!({"budget": "0.8"})).await }
     });
@@ -384,20 +384,20 @@ async fn the_audit_finds_children_of_which_the_log_does_not_tell() {
         ),
         ("UPDATE agent_runtime.tasks SET cost_total = 7 WHERE short_number = 2", "set aside, which is less"),
     ] {
-        let mut past = world.db.begin().await.unwrap();
-        sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *past).await.unwrap();
+        let mut tampering = world.db.begin().await.unwrap();
+        sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *tampering).await.unwrap();
         let before = "SELECT parent_task_id, cost_total::text FROM agent_runtime.tasks WHERE short_number = 2";
-        let (parent, cost): (uuid::Uuid, String) = sqlx::query_as(before).fetch_one(&mut *past).await.unwrap();
-        sqlx::raw_sql(statement).execute(&mut *past).await.unwrap();
-        past.commit().await.unwrap();
+        let (parent, cost): (uuid::Uuid, String) = sqlx::query_as(before).fetch_one(&mut *tampering).await.unwrap();
+        sqlx::raw_sql(statement).execute(&mut *tampering).await.unwrap();
+        tampering.commit().await.unwrap();
         let found = world.audit().await;
         assert!(found.iter().any(|fault| fault.starts_with("T-1 ") && fault.contains(finding)), "{found:?}");
-        let mut past = world.db.begin().await.unwrap();
-        sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *past).await.unwrap();
+        let mut tampering = world.db.begin().await.unwrap();
+        sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *tampering).await.unwrap();
         let give_back =
             "UPDATE agent_runtime.tasks SET parent_task_id = $1, cost_total = $2::text::numeric WHERE short_number = 2";
-        sqlx::query(give_back).bind(parent).bind(cost).execute(&mut *past).await.unwrap();
-        past.commit().await.unwrap();
+        sqlx::query(give_back).bind(parent).bind(cost).execute(&mut *tampering).await.unwrap();
+        tampering.commit().await.unwrap();
     }
     world.prove().await;
 }
