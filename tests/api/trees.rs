@@ -352,7 +352,7 @@ async fn sixteen_delegations_at_once_never_give_more_than_is_left() {
     let agent = world.agent().await;
     let beside = World::beside(&world).await;
     let top = root(&world, "5").await;
-    let calls = (0..16).map(|place| {
+    let calls = (0_usize..16).map(|place| {
         let agent = if place.is_multiple_of(2) { agent.clone() } else { agent.at(&beside.base) };
         let top = top.clone();
         async move { delegate(&agent, &top, json!({"budget": "0.8"})).await }
