@@ -37,13 +37,15 @@ impl Authenticated {
 
     /// Whether the caller may read the task still. Roles, memberships and credentials may have gone while a read waited.
     pub async fn still_reads(&self, app: &App, located: &Located) -> Result<(), Problem> {
-        let caller = resolve(self.identity.clone(), self.param("org").to_owned(), app.directory()).await?;
+        let caller = resolve(self.identity.clone(), self.param("org").to_owned(), app.directory());
+        let caller = Box::pin(caller).await?;
         Ok(caller.may_read(&located.task)?)
     }
 
     /// Whether the caller may follow the same feed still.
     pub async fn still_follows(&self, app: &App) -> Result<(), Problem> {
-        let caller = resolve(self.identity.clone(), self.param("org").to_owned(), app.directory()).await?;
+        let caller = resolve(self.identity.clone(), self.param("org").to_owned(), app.directory());
+        let caller = Box::pin(caller).await?;
         caller.feed_scope()?;
         Ok(())
     }
@@ -53,7 +55,8 @@ impl FromRequestParts<App> for Authenticated {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let identity = identity(parts, app).await?;
+        // Boxed, so that a request that waits does not keep room for what it did before.
+        let identity = Box::pin(identity(parts, app)).await?;
         let Ok(raw) = RawPathParams::from_request_parts(parts, app).await else {
             return Err(Problem::no_route());
         };
@@ -63,7 +66,7 @@ impl FromRequestParts<App> for Authenticated {
         if slug.contains('\0') {
             return Err(Refusal::OrganizationForbidden.into());
         }
-        let caller = resolve(identity.clone(), slug, app.directory()).await?;
+        let caller = Box::pin(resolve(identity.clone(), slug, app.directory())).await?;
         if params.iter().any(|(_, value)| value.contains('\0')) {
             return Err(Problem::no_route());
         }

@@ -94,7 +94,8 @@ pub struct AppendEvents {
         (status = 304, description = "The caller has it already"),
         (status = 204, description = "A stream: the task is closed and everything was sent; do not come again")))]
 pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMap, query: Query) -> Answer {
-    let located = app.service().read(&auth.caller, auth.param("task")).await?;
+    // What is boxed here is gone while a read waits.
+    let located = Box::pin(app.service().read(&auth.caller, auth.param("task"))).await?;
     let mut parameters = query.parameters();
     let wanted = EventPage {
         after_seq: parameters.number("after_seq"),
@@ -118,14 +119,14 @@ pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMa
     let mut wanted = parameters.finish(wanted)?;
     if streamed {
         wanted.after_seq = last_event_id.or(wanted.after_seq);
-        return stream::follow(app, auth, located, wanted).await;
+        return Box::pin(stream::follow(app, auth, located, wanted)).await;
     }
     if export::is_wanted(&headers) {
         if !bounded {
             wanted.limit = app.settings().events_page_max;
         }
         let backwards = wanted.is_backwards();
-        let (response, next) = export::lines(app.clone(), located, wanted, bounded).await?;
+        let (response, next) = Box::pin(export::lines(app.clone(), located, wanted, bounded)).await?;
         let next = next.map(|seq| query.with(&[(if backwards { "before_seq" } else { "after_seq" }, seq.to_string())]));
         return Ok(varying(linked(&app, response, next.as_deref())));
     }
@@ -134,10 +135,10 @@ pub async fn read(State(app): State<App>, auth: Authenticated, headers: HeaderMa
     // Who waits wants an answer when there is one.
     let (events, more, tag) = if let Some(wait) = wait {
         let found = app.service().await_events(&located, &wanted, Duration::from_secs(wait.seconds)).await?;
-        auth.still_reads(&app, &located).await?;
+        Box::pin(auth.still_reads(&app, &located)).await?;
         (found.0, found.1, None)
     } else {
-        let read = app.service().look(&located, &wanted).await?;
+        let read = Box::pin(app.service().look(&located, &wanted)).await?;
         (read.events, read.more, Some(Tag::of(read.head.last_seq)))
     };
     let edge = if backwards { events.first() } else { events.last() };

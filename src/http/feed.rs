@@ -128,17 +128,17 @@ pub async fn follow(State(app): State<App>, auth: Authenticated, headers: Header
             Some(value) => binding.start(Some(value.to_str().map_err(|_| Refusal::InvalidCursor)?.trim()))?,
             None => binding.start(after)?,
         };
-        return feed_stream::follow(app, auth, binding, start, limit).await;
+        return Box::pin(feed_stream::follow(app, auth, binding, start, limit)).await;
     }
     let start = binding.start(after)?;
     let found = match wait {
         Some(wait) => {
             let wait = Duration::from_secs(wait.seconds);
             let found = app.service().await_feed(&auth.caller, start, limit, wait).await?;
-            auth.still_follows(&app).await?;
+            Box::pin(auth.still_follows(&app)).await?;
             found
         }
-        None => app.service().feed(&auth.caller, start, limit).await?,
+        None => Box::pin(app.service().feed(&auth.caller, start, limit)).await?,
     };
     let next = query.with(&[("after", binding.write(&found.next))]);
     let views: Vec<_> = found.entries.iter().map(|entry| binding.view(entry)).collect();

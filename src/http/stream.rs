@@ -133,7 +133,7 @@ impl Reader {
 
     /// A directory that is away takes nothing from anybody.
     async fn may_still_read(&self) -> bool {
-        let still = self.auth.still_reads(&self.app, &self.located).await;
+        let still = Box::pin(self.auth.still_reads(&self.app, &self.located)).await;
         still.map_or_else(|problem| problem.status.is_server_error(), |()| true)
     }
 }

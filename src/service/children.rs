@@ -123,28 +123,51 @@ impl Service {
     }
 
     /// Cancels the open tasks below, nearest first, one transaction each and each by its own rules, until none is left.
-    /// What is cancelled can have no new children, so nothing appears behind the walk. Answers how many there were.
+    ///
+    /// Level by level: a level is looked at again until nothing of it is left to cancel. Then everything above is cancelled
+    /// or closed and has no new children, so nothing appears behind the walk.
     pub(super) async fn cancel_below(
         &self,
         call: &Call,
         located: &Located,
         command: &Command,
         forced: bool,
-    ) -> Result<u64, ServiceError> {
+    ) -> Result<(), ServiceError> {
         let organization = call.caller.organization;
-        let (mut met, mut after) = (0, (0, located.id));
-        loop {
-            let page = self.store.open_below(organization, located.id, forced, after, CASCADE_PAGE).await?;
-            let Some(last) = page.last() else { return Ok(met) };
-            after = *last;
-            for (_, task) in page {
-                met += 1;
-                match self.carry_out(Order::of(call, task), command).await.map_err(ServiceError::from) {
-                    // It closed meanwhile.
-                    Ok(_) | Err(ServiceError::Refused(Refusal::TaskClosed(_) | Refusal::TaskArchived)) => {}
-                    Err(other) => return Err(other),
-                }
+        // Before the others: a first cancel is never forced.
+        while forced {
+            let waiting = self.store.open_below(organization, located.id, true, CASCADE_PAGE).await?;
+            if waiting.is_empty() {
+                break;
+            }
+            for (_, task) in waiting {
+                self.cancel_one(call, task, command).await?;
             }
         }
+        loop {
+            let page = self.store.open_below(organization, located.id, false, CASCADE_PAGE).await?;
+            let Some((level, _)) = page.first() else { return Ok(()) };
+            for (_, task) in page.iter().filter(|(depth, _)| depth == level) {
+                self.cancel_one(call, *task, command).await?;
+            }
+        }
+    }
+
+    async fn cancel_one(&self, call: &Call, task: TaskId, command: &Command) -> Result<(), ServiceError> {
+        match self.carry_out(Order::of(call, task), command).await.map_err(ServiceError::from) {
+            // It closed meanwhile.
+            Ok(_) | Err(ServiceError::Refused(Refusal::TaskClosed(_) | Refusal::TaskArchived)) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Whether a task below is open.
+    pub(super) async fn has_open_below(&self, located: &Located) -> Result<bool, ServiceError> {
+        for cancelling in [false, true] {
+            if !self.store.open_below(located.task.organization, located.id, cancelling, 1).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }

@@ -56,16 +56,15 @@ impl Service {
     ) -> Result<Task, ServiceError> {
         let forced = force == Ok(true);
         let command = Command::Cancel { reason, force };
-        let cancelled = self.manage(call, located, &command).await;
-        if !cascade || !matches!(cancelled, Ok(_) | Err(ServiceError::Refused(Refusal::TaskClosed(_)))) {
-            return cancelled;
+        match self.manage(call, located, &command).await {
+            Ok(task) if !cascade => return Ok(task),
+            Ok(_) => {}
+            Err(ServiceError::Refused(Refusal::TaskClosed(_))) if cascade && self.has_open_below(located).await? => {}
+            refused @ Err(_) => return refused,
         }
-        let met = self.cancel_below(call, located, &command, forced).await?;
-        match cancelled {
-            // What closed below changed what the task has set aside.
-            _ if met > 0 => Ok(self.snapshot(located).await?.task().clone()),
-            other => other,
-        }
+        self.cancel_below(call, located, &command, forced).await?;
+        // What closed below changed what the task has set aside.
+        Ok(self.snapshot(located).await?.task().clone())
     }
 
     /// Names another owner, who must be a member.

@@ -205,7 +205,7 @@ impl Service {
         let turn = if following.woken { self.waiting.turn().await } else { None };
         // Taken before the look: what is told from now on is news.
         following.seen = *following.place.news.borrow_and_update();
-        let page = self.look_at_feed(following.place.key, &following.start, following.limit).await?;
+        let page = Box::pin(self.look_at_feed(following.place.key, &following.start, following.limit)).await?;
         drop(turn);
         following.woken = false;
         following.more = page.more;

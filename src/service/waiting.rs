@@ -206,7 +206,8 @@ impl Service {
     /// What came since the last look, and moves on behind it.
     pub async fn next_events(&self, following: &mut Following) -> Result<Vec<Event>, ServiceError> {
         let turn = if following.woken { self.waiting.turn().await } else { None };
-        let read = self.look(&following.located, &following.page).await?;
+        // Boxed: who waits keeps no room for a look.
+        let read = Box::pin(self.look(&following.located, &following.page)).await?;
         drop(turn);
         following.woken = false;
         self.waiting.note(following.place.key, read.head);

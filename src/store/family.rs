@@ -19,7 +19,7 @@ use crate::domain::payload::Payload;
 use crate::domain::task::Task;
 use crate::domain::tree::TreeTask;
 
-/// Every task below `$2`, with what decides whether it is cancelled.
+/// The open tasks below `$2` of which a cancel is pending or not (`$3`), nearest first.
 const BELOW: &str = "
 WITH RECURSIVE below AS (
     SELECT t.id, t.depth, t.outcome, t.control FROM agent_runtime.tasks t
@@ -28,9 +28,7 @@ WITH RECURSIVE below AS (
     SELECT t.id, t.depth, t.outcome, t.control FROM below
     JOIN agent_runtime.tasks t ON t.organization_id = $1 AND t.parent_task_id = below.id
 )
-SELECT id, depth FROM below
-WHERE outcome IS NULL AND (control <> 'cancel' OR $3) AND (depth, id) > ($4, $5)
-ORDER BY depth, id LIMIT $6";
+SELECT id, depth FROM below WHERE outcome IS NULL AND (control = 'cancel') = $3 ORDER BY depth, id LIMIT $4";
 
 /// What [`tree_task`] reads.
 const TREE_COLUMNS: &str = "
@@ -208,23 +206,20 @@ impl Store {
         Ok(Ok(delegation))
     }
 
-    /// The open tasks below `root` that come after the position (a depth and a task), nearest to the root first: those
-    /// that no cancel is pending of, or all.
+    /// The first of the open tasks below `root`, each with its depth, nearest to the root first: those of which a cancel is
+    /// pending, or those of which none is.
     pub async fn open_below(
         &self,
         organization: OrganizationId,
         root: TaskId,
-        cancelled_too: bool,
-        after: (i32, TaskId),
+        cancelling: bool,
         limit: i64,
     ) -> Result<Vec<(i32, TaskId)>, StoreError> {
         let mut lease = self.lease().await?;
         let rows = sqlx::query(BELOW)
             .bind(organization.0)
             .bind(root.0)
-            .bind(cancelled_too)
-            .bind(after.0)
-            .bind(after.1.0)
+            .bind(cancelling)
             .bind(limit)
             .persistent(self.named())
             .fetch_all(&mut *lease)

@@ -255,8 +255,11 @@ async fn a_cascade_cancels_the_open_descendants_each_by_its_own_rules() {
     let changed = world.log(&working).await.into_iter().find(|event| event["type"] == "control.changed").unwrap();
     assert_eq!((&changed["payload"]["reason"], &changed["actor_id"]), (&json!("enough"), &json!("ada")));
 
-    // Nothing is left that is not being cancelled; with force what waits for its harness closes too.
-    ada.on(&top, "cancel", body).await.refused(409, "task_closed");
+    // Nothing is left that is not being cancelled, so the same again writes nothing; with force what waits for its
+    // harness closes too.
+    let before = world.footprint().await;
+    ada.on(&top, "cancel", body).await.expect(200);
+    assert_eq!(world.footprint().await, before);
     let answer = ada.on(&top, "cancel", json!({"cascade": true, "force": true})).await;
     assert_eq!(answer.expect(200)["outcome_reason"], "cancelled_without_session");
     assert_eq!(ending(&world, &working).await.1, "forced_unconfirmed");
@@ -267,6 +270,51 @@ async fn a_cascade_cancels_the_open_descendants_each_by_its_own_rules() {
     ada.on(&other, "cancel", json!({"cascade": "yes"})).await.refused(409, "task_closed");
     let open = world.task().await;
     ada.on(&open, "cancel", json!({"cascade": "yes"})).await.invalid_at(&["/cascade"]);
+    world.prove().await;
+}
+
+#[tokio::test]
+async fn no_child_that_is_born_during_a_cascade_survives_it() {
+    let (world, tester) = world().await;
+    let (agent, ada) = (world.agent().await, world.person("ada"));
+    let worker = world.account(&tester.client_id, &tester.client_secret).await;
+    let beside = World::beside(&world).await;
+    for round in 0..4 {
+        let top = world.task().await;
+        let mut parents = Vec::new();
+        for _ in 0..3 {
+            let middle = child(&agent, &top, json!({})).await;
+            parents.push(child(&worker, &middle, json!({})).await);
+            parents.push(middle);
+        }
+        // Until their parent may delegate no more, each child a parent too.
+        let grow = |place: usize, parent: String| {
+            let worker = if place.is_multiple_of(2) { worker.clone() } else { worker.at(&beside.base) };
+            async move {
+                loop {
+                    let reply = delegate(&worker, &parent, json!({})).await;
+                    if reply.status != 201 {
+                        break reply.status;
+                    }
+                    let below = reply.body["short_id"].as_str().unwrap();
+                    delegate(&worker, below, json!({})).await;
+                }
+            }
+        };
+        let growing = join_all(parents.into_iter().enumerate().map(|(place, parent)| grow(place, parent)));
+        let cancel = async {
+            let grown = "SELECT count(*) FROM agent_runtime.tasks WHERE depth = 3";
+            crate::support::eventually("the tree grows", || async {
+                sqlx::query_scalar::<_, i64>(grown).fetch_one(&world.db).await.unwrap() > 30 * (round + 1)
+            })
+            .await;
+            ada.on(&top, "cancel", json!({"cascade": true})).await.expect(200);
+        };
+        let (ended, ()) = futures::future::join(growing, cancel).await;
+        assert!(ended.iter().all(|status| *status == 409), "{ended:?}");
+        let left = "SELECT count(*) FROM agent_runtime.tasks WHERE outcome IS NULL AND control <> 'cancel'";
+        assert_eq!(sqlx::query_scalar::<_, i64>(left).fetch_one(&world.db).await.unwrap(), 0);
+    }
     world.prove().await;
 }
 
