@@ -135,20 +135,27 @@ impl Service {
     ) -> Result<(), ServiceError> {
         let organization = call.caller.organization;
         // Before the others: a first cancel is never forced.
-        while forced {
-            let waiting = self.store.open_below(organization, located.id, true, CASCADE_PAGE).await?;
-            if waiting.is_empty() {
-                break;
-            }
-            for (_, task) in waiting {
-                self.cancel_one(call, task, command).await?;
-            }
+        if forced {
+            self.force_below(call, located, command).await?;
         }
         loop {
             let page = self.store.open_below(organization, located.id, false, CASCADE_PAGE).await?;
             let Some((level, _)) = page.first() else { return Ok(()) };
             for (_, task) in page.iter().filter(|(depth, _)| depth == level) {
                 self.cancel_one(call, *task, command).await?;
+            }
+        }
+    }
+
+    /// Closes the open tasks below of which a cancel is pending.
+    async fn force_below(&self, call: &Call, located: &Located, command: &Command) -> Result<(), ServiceError> {
+        loop {
+            let page = self.store.open_below(call.caller.organization, located.id, true, CASCADE_PAGE).await?;
+            if page.is_empty() {
+                return Ok(());
+            }
+            for (_, task) in page {
+                self.cancel_one(call, task, command).await?;
             }
         }
     }
