@@ -17,6 +17,7 @@ use tokio::task::block_in_place;
 use super::Failure;
 use super::seed::{Callers, ORG, Target, people};
 use super::servers::{ClickHouseServer, KafkaServer};
+pub use super::service::metric;
 use super::service::{self, Service, Variables};
 
 /// Everything that runs.
@@ -160,13 +161,6 @@ impl Installation {
             linger: Duration::from_millis(log.batch_linger_ms),
         })
     }
-}
-
-/// A counter of a service's metrics.
-pub async fn metric(http: &reqwest::Client, service: &Service, name: &str) -> Result<u64, Failure> {
-    let text = http.get(format!("{}/metrics", service.base())).send().await?.error_for_status()?.text().await?;
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    Ok(value.ok_or_else(|| format!("no metric {name}"))?.parse()?)
 }
 
 /// A harness's call about `target` by way of `service`, ready to go.

@@ -55,7 +55,8 @@ pub struct Caller {
 /// The callers that make and work tasks.
 pub struct Callers {
     organization: Uuid,
-    person: Caller,
+    /// Whose tasks they are.
+    pub person: Caller,
     /// Whose token the clients use.
     pub agent: Caller,
 }

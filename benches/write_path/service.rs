@@ -117,6 +117,14 @@ impl Service {
     }
 }
 
+/// A figure of a service's metrics.
+#[allow(dead_code, reason = "not every benchmark asks for one")]
+pub async fn metric(http: &reqwest::Client, service: &Service, name: &str) -> Result<u64, Failure> {
+    let text = http.get(format!("{}/metrics", service.base())).send().await?.error_for_status()?.text().await?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    Ok(value.ok_or_else(|| format!("no metric {name}"))?.parse()?)
+}
+
 /// A request, ready to go.
 pub fn request(host: SocketAddr, path: &str, token: Option<&str>, body: &str) -> Vec<u8> {
     let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();

@@ -18,6 +18,9 @@ pub const BODY_CHARS: usize = 2_000;
 /// How much of a list of things to do its event keeps, in bytes of JSON: its first entries.
 pub const TODOS_BYTES: usize = 8 * 1024;
 
+/// The member of `artifact` that keeps which artifact a payload named itself before it went to the store.
+const NAMES: &str = "names";
+
 /// The levels that the server adds around what was sent: the result of an outcome stands within its payload.
 const PAYLOAD_LEVELS: usize = 1;
 
@@ -61,11 +64,15 @@ fn named(event_type: &str, payload: &str) -> Vec<Digest> {
         EventType::RequestOpened => [list(payload.get("artifacts")), list(payload.get("artifact_digests"))].concat(),
         EventType::OutcomeSet => list(payload.get("result").and_then(|result| result.get("artifacts"))),
         harness if harness.is_written_by_harness() => {
-            let digest = payload.get("artifact").and_then(|artifact| artifact.get("digest"));
-            digest.and_then(Value::as_str).and_then(Digest::parse).into_iter().collect()
+            let artifact = payload.get("artifact");
+            ["digest", NAMES].iter().filter_map(|member| digest_of(artifact, member)).collect()
         }
         _ => Vec::new(),
     }
+}
+
+fn digest_of(artifact: Option<&Value<'_>>, member: &str) -> Option<Digest> {
+    artifact.and_then(|artifact| artifact.get(member)).and_then(Value::as_str).and_then(Digest::parse)
 }
 
 /// The digests of a list whose entries have one, or are one.
@@ -87,7 +94,8 @@ pub struct Spilled {
 /// Splits a payload that is too large for the log: what its event keeps, as text, and what goes to the artifact store.
 ///
 /// The event keeps what its type requires, so that readers and folding find it: scalars as they are, a long `body` and
-/// a long list of `todos` only in their beginning. `artifact` says where the whole is. The same payload leaves the same
+/// a long list of `todos` only in their beginning. `artifact` says where the whole is, and names what the
+/// payload named in its own, so that the log refers to it still. The same payload leaves the same
 /// event, which is what makes a repeated id a duplicate.
 pub fn spill(event_type: EventType, payload: &Value<'_>, text: String) -> (String, Spilled) {
     let digest = Digest::of(text.as_bytes());
@@ -115,12 +123,15 @@ pub fn spill(event_type: EventType, payload: &Value<'_>, text: String) -> (Strin
     }
     let preview: String = text.chars().take(PREVIEW_CHARS).collect();
     let string = |text: &str| Value::String(Text::new(text));
-    let artifact = vec![
+    let mut artifact = vec![
         (Text::new("digest"), string(&digest.to_string())),
         (Text::new("size"), Value::Number(text.len().to_string().into())),
         (Text::new("media_type"), string(PAYLOAD_MEDIA_TYPE)),
         (Text::new("preview"), string(&preview)),
     ];
+    if let Some(named) = digest_of(payload.get("artifact"), "digest") {
+        artifact.push((Text::new(NAMES), string(&named.to_string())));
+    }
     members.push((Text::new("artifact"), Value::Object(artifact)));
     (Value::Object(members).to_text(), Spilled { digest, text })
 }

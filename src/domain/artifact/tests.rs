@@ -168,3 +168,17 @@ fn a_media_type_is_served_only_if_it_is_one() {
     }
     assert_eq!(media_type(&format!("text/{}", "x".repeat(300))), UNKNOWN_MEDIA_TYPE);
 }
+
+#[test]
+fn a_payload_that_goes_to_the_store_refers_to_what_it_named_still() {
+    let (own, long) = (digest("own"), "x".repeat(70_000));
+    let text = json!({"body": "b", "artifact": {"digest": own, "name": "report"}, "more": long}).to_string();
+    let scanned = scan(text.as_bytes()).unwrap();
+    let (kept, spilled) = spill(EventType::Turn, &scanned.value, text.clone());
+    let kept = serde_json::from_str(&kept).unwrap();
+    assert_eq!(digests("turn", &kept), [spilled.digest, own]);
+    let plain = json!({"body": "b", "artifact": "report", "more": long}).to_string();
+    let scanned = scan(plain.as_bytes()).unwrap();
+    let (kept, spilled) = spill(EventType::Turn, &scanned.value, plain.clone());
+    assert_eq!(digests("turn", &serde_json::from_str(&kept).unwrap()), [spilled.digest]);
+}
