@@ -2,18 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use mandate::domain::change::{Context, Decision};
-use mandate::domain::decide;
-use mandate::domain::event::{Actor, ActorKind, Channel};
-use mandate::domain::ids::{AccountId, AgentId, OrganizationId, PersonId, TaskId};
-use mandate::domain::payload::TaskCreated;
-use mandate::domain::task::Origin;
-use mandate::service::Clock;
-use mandate::store::Store;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{AgentSeed, Client, Seed, World};
+use crate::support::{Client, Seed, World};
 
 fn short_ids(tasks: &[Value]) -> Vec<String> {
     tasks.iter().map(|task| task["short_id"].as_str().unwrap().to_owned()).collect()
@@ -294,57 +286,6 @@ async fn the_inbox_tells_each_request_with_its_task_and_counts_who_waits() {
     }
 }
 
-/// Creates a child as delegation will: through the store's own write path.
-async fn child(world: &World, parent: &Value, agent: &AgentSeed) -> String {
-    let store = Store::connect(&mandate::app::store_options(&world.settings)).unwrap();
-    let parent_agent = AgentId(parent["agent_id"].as_str().unwrap().parse().unwrap());
-    let created = TaskCreated {
-        short_id: String::new(),
-        agent_id: AgentId(agent.id),
-        agent_slug: agent.slug.clone(),
-        agent_version: 1,
-        prompt_version: 1,
-        service_account_id: AccountId(agent.account_id),
-        project_id: None,
-        project_slug: None,
-        title: "Child".to_owned(),
-        description: String::new(),
-        subject: None,
-        labels: std::collections::BTreeMap::default(),
-        params: None,
-        origin: Origin::Task {
-            parent_task_id: TaskId(parent["id"].as_str().unwrap().parse().unwrap()),
-            parent_short_id: parent["short_id"].as_str().unwrap().to_owned(),
-            agent_id: parent_agent,
-        },
-        created_by_account: None,
-        idempotency_key: None,
-        owner: PersonId::parse("ada").unwrap(),
-        budget: None,
-        task_timeout_seconds: None,
-        max_depth: 5,
-        max_children: 50,
-        depth: 1,
-    };
-    let organization = OrganizationId(world.seed.organization_id);
-    let (task, now) = (TaskId(Clock::new_id()), world.now());
-    let actor = Actor { kind: ActorKind::Agent, id: parent_agent.to_string(), channel: Some(Channel::Harness) };
-    let written = store
-        .create(organization, created.agent_id, |short_id| {
-            let mut new_id = Clock::new_id;
-            let mut context =
-                Context { actor: actor.clone(), now, new_id: &mut new_id, body_hash: [0; 32], redacted: Vec::new() };
-            match decide::create(organization, task, short_id, created.clone(), None, &mut context)? {
-                Decision::Change(change) => Ok::<_, mandate::domain::refusal::Refusal>(change),
-                Decision::Unchanged => unreachable!(),
-            }
-        })
-        .await;
-    let change = written.unwrap().unwrap();
-    store.close().await;
-    change.next().task().pinned().short_id.to_string()
-}
-
 #[tokio::test]
 async fn a_service_account_sees_its_own_tasks_and_a_parents_account_its_children() {
     let world = World::new().await;
@@ -357,8 +298,8 @@ async fn a_service_account_sees_its_own_tasks_and_a_parents_account_its_children
     let request = trigger.request(reqwest::Method::POST, "/agent-tasks/").json(&scheduled);
     let request = request.header("X-Mandate-Scheduled-Task", "nightly").header("X-Mandate-Accountable", "ada");
     let nightly = trigger.send(request).await.expect(201)["short_id"].as_str().unwrap().to_owned();
-    let parent = world.person("ada").get(&format!("/agent-tasks/{own}")).await.expect(200).clone();
-    let child = child(&world, &parent, &other).await;
+    let part = json!({"agent_slug": "packer", "title": "Child", "description": ""});
+    let child = agent.on(&own, "children", part).await.expect(201)["short_id"].as_str().unwrap().to_owned();
 
     assert_eq!(found(&agent, "").await, [1]);
     assert_eq!(found(&packer, "").await, [2, 3, 4]);
