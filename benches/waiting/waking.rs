@@ -210,7 +210,7 @@ pub async fn feed(world: &World, arguments: &Arguments) -> Result<Section, Failu
             lane.writer.append(&lane.target).await
         };
         let (reply, written) = try_join!(reader.get(&next), write)?;
-        if reply.body.pointer("/0/event/seq").and_then(Value::as_i64) != Some(written.seq) {
+        if reply.body.pointer("/0/seq").and_then(Value::as_i64) != Some(written.seq) {
             return Err(format!("the feed does not have the event next: {}", reply.body).into());
         }
         reply.next()?.clone_into(&mut next);
