@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, IF_RANGE, RANGE, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_RANGE, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_range_header::{EndPosition, StartPosition, parse_range_header};
@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Authenticated;
+use super::conditional::Tag;
 use super::problem::Problem;
 use super::respond::{Answer, json};
 use crate::domain::artifact::media_type;
@@ -106,8 +107,7 @@ pub async fn send(State(app): State<App>, auth: Authenticated, request: Request)
 pub async fn read(State(app): State<App>, auth: Authenticated, method: Method, headers: HeaderMap) -> Answer {
     let artifact = app.service().artifact(&auth.caller, auth.param("digest")).await?;
     let etag = format!("\"{}\"", artifact.digest);
-    if text(&headers, &IF_NONE_MATCH).split(',').any(|tag| ["*", &etag].contains(&tag.trim().trim_start_matches("W/")))
-    {
+    if Tag::of_content(artifact.digest).is_known(&headers) {
         return described(StatusCode::NOT_MODIFIED.into_response(), &artifact, &etag);
     }
     let whole = 0..artifact.size;

@@ -7,6 +7,7 @@ use http::header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::problem::Problem;
+use crate::domain::digest::Digest;
 use crate::domain::refusal::{Checked, Refusal};
 
 /// The version of a representation.
@@ -24,8 +25,13 @@ impl Tag {
         Self(if other.is_empty() { last_seq.to_string() } else { format!("{last_seq}-{other}") })
     }
 
+    /// The version of what is named by its content.
+    pub fn of_content(digest: Digest) -> Self {
+        Self(digest.to_string())
+    }
+
     /// Whether the caller has this version already.
-    fn is_known(&self, headers: &HeaderMap) -> bool {
+    pub fn is_known(&self, headers: &HeaderMap) -> bool {
         // A list that cannot be read is ignored: the caller is answered as if it had asked for nothing special.
         match tags(headers, &IF_NONE_MATCH) {
             Ok(Some(Named::Any)) => true,

@@ -57,7 +57,8 @@ impl Service {
             want: Want { session: new.session.clone().ok().flatten(), ..Want::default() },
             ..Order::of(call, located.id)
         };
-        decide::may_delegate(&self.load(&order).await?, new.session.clone())?;
+        let parent = self.load(&order).await?;
+        decide::may_delegate(&parent, new.session.clone())?;
         let agent = match &new.agent_slug {
             Some(slug) => self.directory.agent(organization, slug.clone()).await?,
             None => None,
@@ -70,7 +71,6 @@ impl Service {
         let key = new.key?;
         let asked = body.budget.is_some();
         let project_slug = self.primary_project(organization, body.project_id).await?;
-        let parent = self.snapshot(located).await?;
         let owner = parent.task().facts().owner.clone();
         let created = super::create::pinned(agent, body, project_slug, origin.clone(), owner, key)?;
         self.write_child(&order, call, new.session, created, asked).await
@@ -124,8 +124,8 @@ impl Service {
 
     /// Cancels the open tasks below, nearest first, one transaction each and each by its own rules, until none is left.
     ///
-    /// Level by level: a level is looked at again until nothing of it is left to cancel. Then everything above is cancelled
-    /// or closed and has no new children, so nothing appears behind the walk.
+    /// It looks again until it finds nothing to cancel: then everything below is cancelled or closed and has no new
+    /// children, so none that was born meanwhile is missed.
     pub(super) async fn cancel_below(
         &self,
         call: &Call,
@@ -133,31 +133,21 @@ impl Service {
         command: &Command,
         forced: bool,
     ) -> Result<(), ServiceError> {
-        let organization = call.caller.organization;
-        // Before the others: a first cancel is never forced.
-        if forced {
-            self.force_below(call, located, command).await?;
-        }
-        loop {
-            let page = self.store.open_below(organization, located.id, false, CASCADE_PAGE).await?;
-            let Some((level, _)) = page.first() else { return Ok(()) };
-            for (_, task) in page.iter().filter(|(depth, _)| depth == level) {
-                self.cancel_one(call, *task, command).await?;
+        // What waits for its harness is forced before the others, since a first cancel never is.
+        let kinds: &[bool] = if forced { &[true, false] } else { &[false] };
+        for cancelling in kinds {
+            loop {
+                let organization = call.caller.organization;
+                let page = self.store.open_below(organization, located.id, Some(*cancelling), CASCADE_PAGE).await?;
+                if page.is_empty() {
+                    break;
+                }
+                for task in page {
+                    self.cancel_one(call, task, command).await?;
+                }
             }
         }
-    }
-
-    /// Closes the open tasks below of which a cancel is pending.
-    async fn force_below(&self, call: &Call, located: &Located, command: &Command) -> Result<(), ServiceError> {
-        loop {
-            let page = self.store.open_below(call.caller.organization, located.id, true, CASCADE_PAGE).await?;
-            if page.is_empty() {
-                return Ok(());
-            }
-            for (_, task) in page {
-                self.cancel_one(call, task, command).await?;
-            }
-        }
+        Ok(())
     }
 
     async fn cancel_one(&self, call: &Call, task: TaskId, command: &Command) -> Result<(), ServiceError> {
@@ -170,11 +160,6 @@ impl Service {
 
     /// Whether a task below is open.
     pub(super) async fn has_open_below(&self, located: &Located) -> Result<bool, ServiceError> {
-        for cancelling in [false, true] {
-            if !self.store.open_below(located.task.organization, located.id, cancelling, 1).await?.is_empty() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        Ok(!self.store.open_below(located.task.organization, located.id, None, 1).await?.is_empty())
     }
 }

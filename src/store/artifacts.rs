@@ -167,19 +167,15 @@ impl Store {
 
     /// Notes bytes that are about to be sent: should nothing come of them within `grace`, they are removed.
     pub async fn begin_upload(&self, upload: Upload, grace: Duration) -> Result<(), StoreError> {
-        let mut lease = self.lease().await?;
-        sqlx::query(
+        let query = sqlx::query(
             "INSERT INTO agent_runtime.artifact_uploads (organization_id, id, digest, remove_at, abandoned)
              VALUES ($1, $2, $3, clock_timestamp() + $4 * interval '1 microsecond', false)",
         )
         .bind(upload.organization.0)
         .bind(upload.id)
         .bind(upload.digest.0.as_slice())
-        .bind(micros(grace))
-        .persistent(self.named())
-        .execute(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(micros(grace));
+        self.run(query).await?;
         Ok(())
     }
 
@@ -283,8 +279,7 @@ impl Store {
             ArtifactReader::Agent(account, agent) => (false, Some(account.0), Some(agent.0), None),
             ArtifactReader::Trigger(account) => (false, None, None, Some(account.0)),
         };
-        let mut lease = self.lease().await?;
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM agent_runtime.artifacts a
              WHERE a.organization_id = $1 AND a.digest = $2 AND ($3 = ANY (a.uploaded_by) OR EXISTS (
                 SELECT FROM agent_runtime.artifact_refs r
@@ -298,11 +293,8 @@ impl Store {
         .bind(every)
         .bind(account)
         .bind(agent)
-        .bind(creator)
-        .persistent(self.named())
-        .fetch_optional(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(creator);
+        let row = self.first(query).await?;
         row.as_ref().map(artifact).transpose()
     }
 
@@ -312,18 +304,14 @@ impl Store {
         grace: Duration,
         limit: i64,
     ) -> Result<Vec<(OrganizationId, Digest)>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "SELECT organization_id, digest FROM agent_runtime.artifacts
              WHERE NOT referenced AND kept_at <= clock_timestamp() - $1 * interval '1 microsecond'
              ORDER BY kept_at LIMIT $2",
         )
         .bind(micros(grace))
-        .bind(limit)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(limit);
+        let rows = self.all(query).await?;
         let found = rows.iter().map(|row| {
             let r = Reader { table: "agent_runtime.artifacts", row };
             Ok((r.id("organization_id")?, r.digest("digest")?))
@@ -365,24 +353,19 @@ impl Store {
 
     /// Gives an upload up before its time.
     pub async fn abandon_upload(&self, upload: Upload) -> Result<(), StoreError> {
-        let mut lease = self.lease().await?;
-        sqlx::query(
+        let query = sqlx::query(
             "UPDATE agent_runtime.artifact_uploads SET abandoned = true, remove_at = clock_timestamp()
              WHERE organization_id = $1 AND id = $2",
         )
         .bind(upload.organization.0)
-        .bind(upload.id)
-        .persistent(self.named())
-        .execute(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(upload.id);
+        self.run(query).await?;
         Ok(())
     }
 
     /// Takes uploads whose time is over, and gives out what is abandoned, over all organizations.
     pub async fn abandoned_uploads(&self, limit: i64) -> Result<Vec<Upload>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "WITH due AS (
                 SELECT organization_id, id FROM agent_runtime.artifact_uploads
                 WHERE remove_at <= clock_timestamp() ORDER BY remove_at LIMIT $1 FOR UPDATE SKIP LOCKED
@@ -391,11 +374,8 @@ impl Store {
              FROM due WHERE u.organization_id = due.organization_id AND u.id = due.id
              RETURNING u.organization_id, u.id, u.digest",
         )
-        .bind(limit)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(limit);
+        let rows = self.all(query).await?;
         let found = rows.iter().map(|row| {
             let r = Reader { table: "agent_runtime.artifact_uploads", row };
             Ok(Upload { organization: r.id("organization_id")?, digest: r.digest("digest")?, id: r.get("id")? })
@@ -405,31 +385,25 @@ impl Store {
 
     /// Looks at abandoned bytes again only after `pause`: the artifact store refuses to remove them now.
     pub async fn postpone_removal(&self, upload: Upload, pause: Duration) -> Result<(), StoreError> {
-        let mut lease = self.lease().await?;
-        sqlx::query(
+        let query = sqlx::query(
             "UPDATE agent_runtime.artifact_uploads SET remove_at = clock_timestamp() + $3 * interval '1 microsecond'
              WHERE organization_id = $1 AND id = $2",
         )
         .bind(upload.organization.0)
         .bind(upload.id)
-        .bind(micros(pause))
-        .persistent(self.named())
-        .execute(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(micros(pause));
+        self.run(query).await?;
         Ok(())
     }
 
     /// Forgets abandoned bytes that are gone.
     pub async fn forget_upload(&self, upload: Upload) -> Result<(), StoreError> {
-        let mut lease = self.lease().await?;
-        sqlx::query("DELETE FROM agent_runtime.artifact_uploads WHERE organization_id = $1 AND id = $2 AND abandoned")
-            .bind(upload.organization.0)
-            .bind(upload.id)
-            .persistent(self.named())
-            .execute(&mut *lease)
-            .await?;
-        lease.done().await?;
+        let query = sqlx::query(
+            "DELETE FROM agent_runtime.artifact_uploads WHERE organization_id = $1 AND id = $2 AND abandoned",
+        )
+        .bind(upload.organization.0)
+        .bind(upload.id);
+        self.run(query).await?;
         Ok(())
     }
 }

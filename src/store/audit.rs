@@ -63,18 +63,14 @@ impl Store {
         self.audit_numbers(&mut audit).await?;
         let (mut organization, mut after) = (Uuid::nil(), Uuid::nil());
         loop {
-            let mut lease = self.lease().await?;
-            let rows = sqlx::query(
+            let query = sqlx::query(
                 "SELECT organization_id, id FROM agent_runtime.tasks
                  WHERE (organization_id, id) > ($1, $2) ORDER BY organization_id, id LIMIT $3",
             )
             .bind(organization)
             .bind(after)
-            .bind(PAGE)
-            .persistent(self.named())
-            .fetch_all(&mut *lease)
-            .await?;
-            lease.done().await?;
+            .bind(PAGE);
+            let rows = self.all(query).await?;
             let Some(last) = rows.last() else { return Ok(audit) };
             (organization, after) = (last.try_get("organization_id")?, last.try_get("id")?);
             for row in &rows {
@@ -86,8 +82,7 @@ impl Store {
 
     /// Short ids have no holes.
     async fn audit_numbers(&self, audit: &mut Audit) -> Result<(), StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "SELECT coalesce(s.organization_id, t.organization_id) AS organization_id,
                 coalesce(s.last_number, 0) AS last_number, coalesce(t.tasks, 0) AS tasks,
                 coalesce(t.highest, 0) AS highest
@@ -96,11 +91,8 @@ impl Store {
                 SELECT organization_id, count(*) AS tasks, max(short_number) AS highest
                 FROM agent_runtime.tasks GROUP BY organization_id
              ) t ON t.organization_id = s.organization_id",
-        )
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        );
+        let rows = self.all(query).await?;
         for row in rows {
             let id: Uuid = row.try_get("organization_id")?;
             let numbers: [i64; 3] = [row.try_get("last_number")?, row.try_get("tasks")?, row.try_get("highest")?];

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::Store;
 use super::error::CommitError;
 use super::statements;
-use crate::domain::artifact;
+use crate::domain::artifact::{self, ArtifactRef};
 use crate::domain::change::{BodyHash, Change};
 use crate::domain::event::{Channel, Event};
 use crate::domain::ids::{AccountId, OrganizationId, RequestId, SessionId, TaskId};
@@ -28,17 +28,17 @@ impl Store {
     pub async fn commit(&self, change: &Change, account: Option<AccountId>) -> Result<(), CommitError> {
         let guards = change.guards();
         // What refers to artifacts writes more than one statement.
-        let refers = !artifact::refs(change.events()).is_empty();
-        if !refers && guards.concurrency.is_none() && guards.silent.is_none() && change.project().is_none() {
+        let refs = artifact::refs(change.events());
+        if refs.is_empty() && guards.concurrency.is_none() && guards.silent.is_none() && change.project().is_none() {
             let mut lease = self.lease().await?;
-            let written = self.write(&mut lease, change, account).await?;
+            let written = self.write_plain(&mut lease, change, account).await?;
             lease.done().await?;
             return if written { Ok(()) } else { self.explain(change).await };
         }
         let mut lease = self.transaction().await?;
         self.hold_guards(&mut lease, change).await?;
         // A lease that is dropped rolls back.
-        if !self.write(&mut lease, change, account).await? {
+        if !self.write_with(&mut lease, change, account, &refs).await? {
             drop(lease);
             return self.explain(change).await;
         }
@@ -61,14 +61,39 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the change if its task is as it was; answers whether it was. One that refers to artifacts needs a
-    /// transaction around it.
+    /// Writes the change if its task is as it was, in the caller's transaction; answers whether it was.
     pub(super) async fn write(
         &self,
         db: &mut PgConnection,
         change: &Change,
         account: Option<AccountId>,
     ) -> Result<bool, CommitError> {
+        self.write_with(db, change, account, &artifact::refs(change.events())).await
+    }
+
+    /// The same, with the artifacts that its events refer to.
+    async fn write_with(
+        &self,
+        db: &mut PgConnection,
+        change: &Change,
+        account: Option<AccountId>,
+        refs: &[ArtifactRef],
+    ) -> Result<bool, CommitError> {
+        let written = self.write_plain(db, change, account).await?;
+        if written && !refs.is_empty() {
+            let pinned = change.next().task().pinned();
+            self.refer(db, (pinned.organization_id, pinned.id), refs, &change.guards().stored).await?;
+        }
+        Ok(written)
+    }
+
+    /// The one statement that writes the change itself.
+    async fn write_plain(
+        &self,
+        db: &mut PgConnection,
+        change: &Change,
+        account: Option<AccountId>,
+    ) -> Result<bool, sqlx::Error> {
         let only_log = change.touched_sessions().is_empty() && change.touched_requests().is_empty();
         let plain = only_log && change.guards().unexpired.is_empty();
         let is_append = plain && change.ledger().is_none() && change.events().iter().all(is_harness_event);
@@ -77,13 +102,7 @@ impl Store {
             (Some(row), Some(account)) if plain && change.events().len() == 1 => report(change, row, account),
             _ => general(change, account, self.session_timeout),
         };
-        let written = query.persistent(self.named()).fetch_one(&mut *db).await? == 1;
-        let refs = artifact::refs(change.events());
-        if written && !refs.is_empty() {
-            let pinned = change.next().task().pinned();
-            self.refer(db, (pinned.organization_id, pinned.id), &refs, &change.guards().stored).await?;
-        }
-        Ok(written)
+        Ok(query.persistent(self.named()).fetch_one(db).await? == 1)
     }
 
     /// Tells a request that expired by the database's clock from a conflict.

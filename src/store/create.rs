@@ -85,19 +85,15 @@ impl Store {
         origin: &Origin,
         key: &str,
     ) -> Result<Option<NewTask>, StoreError> {
-        let mut lease = self.lease().await?;
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {TASK_COLUMNS}, request_hash FROM agent_runtime.tasks
              WHERE organization_id = $1 AND origin_kind = $2 AND origin_principal = $3 AND idempotency_key = $4"
         )))
         .bind(organization.0)
         .bind(origin.kind())
         .bind(origin.principal())
-        .bind(key.to_owned())
-        .persistent(self.named())
-        .fetch_optional(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(key.to_owned());
+        let row = self.first(query).await?;
         let Some(row) = row else { return Ok(None) };
         let hash: Option<Vec<u8>> = row.try_get("request_hash")?;
         let body_hash = hash.and_then(|hash| hash.try_into().ok()).unwrap_or_default();

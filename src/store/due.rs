@@ -36,18 +36,14 @@ pub struct DueSessions {
 impl Store {
     /// Expired requests, the oldest first, by task.
     pub async fn due_requests(&self, limit: i64) -> Result<Vec<DueRequests>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "SELECT organization_id, task_id, array_agg(id) AS ids FROM (
                 SELECT organization_id, task_id, id FROM agent_runtime.requests
                 WHERE status = 'open' AND expires_at <= clock_timestamp() ORDER BY expires_at LIMIT $1
              ) due GROUP BY organization_id, task_id",
         )
-        .bind(limit)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(limit);
+        let rows = self.all(query).await?;
         let due = rows.iter().map(|row| {
             Ok(DueRequests {
                 organization: OrganizationId(row.try_get("organization_id")?),
@@ -108,17 +104,13 @@ impl Store {
 
     /// Open tasks whose time limit has passed at `now`, the oldest first.
     pub async fn due_tasks(&self, now: Timestamp, limit: i64) -> Result<Vec<(OrganizationId, TaskId)>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "SELECT organization_id, id FROM agent_runtime.tasks
              WHERE outcome IS NULL AND timeout_at IS NOT NULL AND timeout_at <= $1 ORDER BY timeout_at LIMIT $2",
         )
         .bind(OffsetDateTime::from(now))
-        .bind(limit)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(limit);
+        let rows = self.all(query).await?;
         let due =
             rows.iter().map(|row| Ok((OrganizationId(row.try_get("organization_id")?), TaskId(row.try_get("id")?))));
         due.collect()

@@ -76,8 +76,7 @@ impl Store {
         &self,
         watched: &[(OrganizationId, TaskId, LogHead)],
     ) -> Result<Vec<(OrganizationId, TaskId, LogHead)>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "SELECT t.organization_id, t.id, t.last_seq, t.status = 'closed' AS closed,
                 t.log_archived_at IS NOT NULL AS archived
              FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::boolean[])
@@ -88,11 +87,8 @@ impl Store {
         .bind(watched.iter().map(|(organization, ..)| organization.0).collect::<Vec<Uuid>>())
         .bind(watched.iter().map(|(_, task, _)| task.0).collect::<Vec<Uuid>>())
         .bind(watched.iter().map(|(.., head)| head.last_seq).collect::<Vec<i64>>())
-        .bind(watched.iter().map(|(.., head)| head.archived).collect::<Vec<bool>>())
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(watched.iter().map(|(.., head)| head.archived).collect::<Vec<bool>>());
+        let rows = self.all(query).await?;
         let moved = rows.iter().map(|row| {
             let organization = OrganizationId(row.try_get("organization_id")?);
             Ok((organization, TaskId(row.try_get("id")?), head(row)?))
@@ -107,18 +103,14 @@ impl Store {
         task: TaskId,
         ids: &[EventId],
     ) -> Result<Vec<Event>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {EVENT_COLUMNS} FROM agent_runtime.events
              WHERE organization_id = $1 AND task_id = $2 AND event_id = ANY ($3)"
         )))
         .bind(organization.0)
         .bind(task.0)
-        .bind(ids.iter().map(|id| id.0).collect::<Vec<Uuid>>())
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(ids.iter().map(|id| id.0).collect::<Vec<Uuid>>());
+        let rows = self.all(query).await?;
         rows.iter().map(event).collect()
     }
 }

@@ -19,7 +19,8 @@ use crate::domain::payload::Payload;
 use crate::domain::task::Task;
 use crate::domain::tree::TreeTask;
 
-/// The open tasks below `$2` of which a cancel is pending or not (`$3`), nearest first.
+/// The open tasks below `$2`, nearest first. Where `$3` is given, those of which a cancel is pending, or those of which
+/// none is.
 const BELOW: &str = "
 WITH RECURSIVE below AS (
     SELECT t.id, t.depth, t.outcome, t.control FROM agent_runtime.tasks t
@@ -28,7 +29,8 @@ WITH RECURSIVE below AS (
     SELECT t.id, t.depth, t.outcome, t.control FROM below
     JOIN agent_runtime.tasks t ON t.organization_id = $1 AND t.parent_task_id = below.id
 )
-SELECT id, depth FROM below WHERE outcome IS NULL AND (control = 'cancel') = $3 ORDER BY depth, id LIMIT $4";
+SELECT id FROM below WHERE outcome IS NULL AND ($3::boolean IS NULL OR (control = 'cancel') = $3)
+ORDER BY depth, id LIMIT $4";
 
 /// What [`tree_task`] reads.
 const TREE_COLUMNS: &str = "
@@ -206,38 +208,24 @@ impl Store {
         Ok(Ok(delegation))
     }
 
-    /// The first of the open tasks below `root`, each with its depth, nearest to the root first: those of which a cancel is
-    /// pending, or those of which none is.
+    /// The first of the open tasks below `root`, nearest to it first: all, or only those of which a cancel is pending, or
+    /// only those of which none is.
     pub async fn open_below(
         &self,
         organization: OrganizationId,
         root: TaskId,
-        cancelling: bool,
+        cancelling: Option<bool>,
         limit: i64,
-    ) -> Result<Vec<(i32, TaskId)>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(BELOW)
-            .bind(organization.0)
-            .bind(root.0)
-            .bind(cancelling)
-            .bind(limit)
-            .persistent(self.named())
-            .fetch_all(&mut *lease)
-            .await?;
-        lease.done().await?;
-        rows.iter().map(|row| Ok((row.try_get("depth")?, TaskId(row.try_get("id")?)))).collect()
+    ) -> Result<Vec<TaskId>, StoreError> {
+        let query = sqlx::query(BELOW).bind(organization.0).bind(root.0).bind(cancelling).bind(limit);
+        let rows = self.all(query).await?;
+        rows.iter().map(|row| Ok(TaskId(row.try_get("id")?))).collect()
     }
 
     /// The task and every task below it, at one moment, in no order.
     pub async fn tree(&self, organization: OrganizationId, root: TaskId) -> Result<Vec<TreeTask>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(TREE.as_str())
-            .bind(organization.0)
-            .bind(root.0)
-            .persistent(self.named())
-            .fetch_all(&mut *lease)
-            .await?;
-        lease.done().await?;
+        let query = sqlx::query(TREE.as_str()).bind(organization.0).bind(root.0);
+        let rows = self.all(query).await?;
         rows.iter().map(tree_task).collect()
     }
 }

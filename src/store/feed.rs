@@ -66,8 +66,7 @@ impl Store {
             FeedStart::Oldest => FeedPosition::START,
             FeedStart::After(cursor) => cursor.position,
         };
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "WITH k AS MATERIALIZED (
                 SELECT e.tx, e.task_id, e.seq FROM agent_runtime.events e
                 WHERE e.organization_id = $1 AND (e.tx, e.task_id, e.seq) > ($2::text::xid8, $3::uuid, $4::bigint)
@@ -114,11 +113,8 @@ impl Store {
         .bind(agent)
         .bind(creator)
         .bind(i64::from(limit) + 1)
-        .bind(cursor.map(|cursor| cursor.archives))
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(cursor.map(|cursor| cursor.archives));
+        let rows = self.all(query).await?;
         let Some(first) = rows.first() else { return Err(StoreError::NotMigrated) };
         let now = Now::read(first)?;
         if cursor.is_some_and(|cursor| now.is_too_late_for(cursor)) {
@@ -140,18 +136,14 @@ impl Store {
     /// The newest transaction of each organization's feed that shows, of those that have one. One of the queries that
     /// cross organizations: who may see what comes of it was asked before.
     pub async fn feed_heads(&self, organizations: &[OrganizationId]) -> Result<Vec<(OrganizationId, u64)>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "SELECT w.id, e.tx::text AS tx FROM unnest($1::uuid[]) AS w (id) CROSS JOIN LATERAL (
                 SELECT e.tx FROM agent_runtime.events e
                 WHERE e.organization_id = w.id AND e.tx < pg_snapshot_xmin(pg_current_snapshot())
                 ORDER BY e.tx DESC LIMIT 1) e",
         )
-        .bind(organizations.iter().map(|organization| organization.0).collect::<Vec<Uuid>>())
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(organizations.iter().map(|organization| organization.0).collect::<Vec<Uuid>>());
+        let rows = self.all(query).await?;
         let head = |row: &PgRow| {
             let r = Reader { table: "agent_runtime.events", row };
             Ok((r.id("id")?, r.parse("tx")?))

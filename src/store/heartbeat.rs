@@ -26,15 +26,8 @@ impl Store {
         task_id: TaskId,
         session: SessionId,
     ) -> Result<Option<Standing>, StoreError> {
-        let mut lease = self.lease().await?;
-        let row = sqlx::query(HEARTBEAT.as_str())
-            .bind(organization.0)
-            .bind(task_id.0)
-            .bind(session.0)
-            .persistent(self.named())
-            .fetch_optional(&mut *lease)
-            .await?;
-        lease.done().await?;
+        let query = sqlx::query(HEARTBEAT.as_str()).bind(organization.0).bind(task_id.0).bind(session.0);
+        let row = self.first(query).await?;
         row.as_ref().map(standing).transpose()
     }
 }

@@ -3,6 +3,8 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Transaction};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -66,6 +68,29 @@ impl Store {
         let place = self.shelf.place().await?;
         self.shelf.spare();
         Ok(Lease::Transaction(self.pool.begin().await?, place))
+    }
+
+    /// The rows of a statement that stands alone.
+    pub(super) async fn all(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, sqlx::Error> {
+        let mut lease = self.lease().await?;
+        let rows = query.persistent(self.named()).fetch_all(&mut *lease).await?;
+        lease.done().await?;
+        Ok(rows)
+    }
+
+    /// The row of a statement that stands alone, if it has one.
+    pub(super) async fn first(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Option<PgRow>, sqlx::Error> {
+        let mut lease = self.lease().await?;
+        let row = query.persistent(self.named()).fetch_optional(&mut *lease).await?;
+        lease.done().await?;
+        Ok(row)
+    }
+
+    /// Runs a statement that stands alone.
+    pub(super) async fn run(&self, query: Query<'_, Postgres, PgArguments>) -> Result<(), sqlx::Error> {
+        let mut lease = self.lease().await?;
+        query.persistent(self.named()).execute(&mut *lease).await?;
+        lease.done().await
     }
 
     /// Whether statements may be prepared by name.

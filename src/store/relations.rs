@@ -118,18 +118,14 @@ impl Store {
         dependent: TaskId,
         prerequisite: TaskId,
     ) -> Result<Option<Dependency>, StoreError> {
-        let mut lease = self.lease().await?;
-        let row = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT {DEPENDENCY_COLUMNS} FROM agent_runtime.task_dependencies
              WHERE organization_id = $1 AND dependent_task_id = $2 AND prerequisite_task_id = $3"
         )))
         .bind(organization.0)
         .bind(dependent.0)
-        .bind(prerequisite.0)
-        .persistent(self.named())
-        .fetch_optional(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(prerequisite.0);
+        let row = self.first(query).await?;
         row.as_ref().map(dependency).transpose()
     }
 
@@ -139,50 +135,38 @@ impl Store {
         organization: OrganizationId,
         task: TaskId,
     ) -> Result<Vec<Dependency>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT {DEPENDENCY_COLUMNS} FROM agent_runtime.task_dependencies
              WHERE organization_id = $1 AND (dependent_task_id = $2 OR prerequisite_task_id = $2)
              ORDER BY created_at, dependent_task_id, prerequisite_task_id"
         )))
         .bind(organization.0)
-        .bind(task.0)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(task.0);
+        let rows = self.all(query).await?;
         rows.iter().map(dependency).collect()
     }
 
     /// The tasks with these ids, in no order.
     pub async fn tasks_by_id(&self, organization: OrganizationId, ids: &[TaskId]) -> Result<Vec<Task>, StoreError> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT {TASK_COLUMNS} FROM agent_runtime.tasks WHERE organization_id = $1 AND id = ANY ($2)"
         )))
         .bind(organization.0)
-        .bind(ids)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(ids);
+        let rows = self.all(query).await?;
         rows.iter().map(task).collect()
     }
 
     /// The tasks that `parent` delegated, oldest first.
     pub async fn children(&self, organization: OrganizationId, parent: TaskId) -> Result<Vec<Task>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT {TASK_COLUMNS} FROM agent_runtime.tasks
              WHERE organization_id = $1 AND parent_task_id = $2 ORDER BY created_at, id"
         )))
         .bind(organization.0)
-        .bind(parent.0)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(parent.0);
+        let rows = self.all(query).await?;
         rows.iter().map(task).collect()
     }
 
@@ -193,34 +177,26 @@ impl Store {
         task: TaskId,
         id: ProjectId,
     ) -> Result<Option<Project>, StoreError> {
-        let mut lease = self.lease().await?;
-        let row = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT {PROJECT_COLUMNS} FROM agent_runtime.task_projects
              WHERE organization_id = $1 AND task_id = $2 AND project_id = $3"
         )))
         .bind(organization.0)
         .bind(task.0)
-        .bind(id.0)
-        .persistent(self.named())
-        .fetch_optional(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(id.0);
+        let row = self.first(query).await?;
         row.as_ref().map(project).transpose()
     }
 
     /// The task's associated projects, oldest first.
     pub async fn task_projects(&self, organization: OrganizationId, task: TaskId) -> Result<Vec<Project>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT {PROJECT_COLUMNS} FROM agent_runtime.task_projects
              WHERE organization_id = $1 AND task_id = $2 ORDER BY added_at, project_id"
         )))
         .bind(organization.0)
-        .bind(task.0)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(task.0);
+        let rows = self.all(query).await?;
         rows.iter().map(project).collect()
     }
 

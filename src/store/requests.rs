@@ -89,17 +89,13 @@ impl Inbox {
 impl Store {
     /// The task's requests, oldest first.
     pub async fn requests(&self, organization: OrganizationId, task: TaskId) -> Result<Vec<Request>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {REQUEST_COLUMNS}, {DUE} FROM agent_runtime.requests
              WHERE organization_id = $1 AND task_id = $2 ORDER BY opened_at, id"
         )))
         .bind(organization.0)
-        .bind(task.0)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(task.0);
+        let rows = self.all(query).await?;
         rows.iter().map(shown).collect()
     }
 
@@ -110,18 +106,14 @@ impl Store {
         task: TaskId,
         id: RequestId,
     ) -> Result<Option<Request>, StoreError> {
-        let mut lease = self.lease().await?;
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {REQUEST_COLUMNS}, {DUE} FROM agent_runtime.requests
              WHERE organization_id = $1 AND task_id = $2 AND id = $3"
         )))
         .bind(organization.0)
         .bind(task.0)
-        .bind(id.0)
-        .persistent(self.named())
-        .fetch_optional(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(id.0);
+        let row = self.first(query).await?;
         row.map(|row| shown(&row)).transpose()
     }
 
@@ -133,18 +125,14 @@ impl Store {
         key: &str,
         digests: &[Digest],
     ) -> Result<Option<(Request, BodyHash)>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {REQUEST_COLUMNS}, {DUE}, request_hash FROM agent_runtime.requests
              WHERE organization_id = $1 AND task_id = $2 AND request_key = $3 ORDER BY opened_at DESC, id DESC"
         )))
         .bind(organization.0)
         .bind(task.0)
-        .bind(key.to_owned())
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(key.to_owned());
+        let rows = self.all(query).await?;
         for row in &rows {
             let request = shown(row)?;
             if request.binds_to(digests) {

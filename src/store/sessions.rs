@@ -10,17 +10,13 @@ use crate::domain::session::Session;
 impl Store {
     /// The task's sessions, oldest first.
     pub async fn sessions(&self, organization: OrganizationId, task: TaskId) -> Result<Vec<Session>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {SESSION_COLUMNS} FROM agent_runtime.sessions
              WHERE organization_id = $1 AND task_id = $2 ORDER BY generation"
         )))
         .bind(organization.0)
-        .bind(task.0)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(task.0);
+        let rows = self.all(query).await?;
         rows.iter().map(session).collect()
     }
 
@@ -31,18 +27,14 @@ impl Store {
         task: TaskId,
         id: SessionId,
     ) -> Result<Option<Session>, StoreError> {
-        let mut lease = self.lease().await?;
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {SESSION_COLUMNS} FROM agent_runtime.sessions
              WHERE organization_id = $1 AND task_id = $2 AND id = $3"
         )))
         .bind(organization.0)
         .bind(task.0)
-        .bind(id.0)
-        .persistent(self.named())
-        .fetch_optional(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(id.0);
+        let row = self.first(query).await?;
         row.map(|row| session(&row)).transpose()
     }
 

@@ -126,18 +126,14 @@ impl Store {
     ) -> Result<Vec<SweptTask>, StoreError> {
         let (organization, id) =
             after.map_or((Uuid::nil(), Uuid::nil()), |(organization, task)| (organization.0, task.0));
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT {COLUMNS}, {AWAITS_CHILDREN} AS awaits_children FROM agent_runtime.tasks t
              WHERE t.dirty AND (t.organization_id, t.id) > ($1, $2) ORDER BY t.organization_id, t.id LIMIT $3"
         )))
         .bind(organization)
         .bind(id)
-        .bind(i64::from(limit))
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(i64::from(limit));
+        let rows = self.all(query).await?;
         rows.iter().map(swept).collect()
     }
 
@@ -151,8 +147,7 @@ impl Store {
     ) -> Result<Vec<SweptTask>, StoreError> {
         let first = (Timestamp::EPOCH, OrganizationId(Uuid::nil()), TaskId(Uuid::nil()));
         let (at, organization, task) = after.unwrap_or(first);
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT {COLUMNS}, false AS awaits_children FROM agent_runtime.tasks t
              WHERE t.outcome IS NOT NULL AND t.log_archived_at IS NULL AND t.verify_failures < 3
                 AND t.closed_at <= $1 AND (t.closed_at, t.organization_id, t.id) > ($2, $3, $4)
@@ -163,29 +158,22 @@ impl Store {
         .bind(OffsetDateTime::from(at))
         .bind(organization.0)
         .bind(task.0)
-        .bind(i64::from(limit))
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(i64::from(limit));
+        let rows = self.all(query).await?;
         rows.iter().map(swept).collect()
     }
 
     /// The tasks as they are now.
     pub async fn swept_tasks(&self, tasks: &[(OrganizationId, TaskId)]) -> Result<Vec<SweptTask>, StoreError> {
         let (organizations, ids) = keys(tasks);
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT {COLUMNS}, {AWAITS_CHILDREN} AS awaits_children
              FROM unnest($1::uuid[], $2::uuid[]) AS w(organization_id, id)
              JOIN agent_runtime.tasks t ON t.organization_id = w.organization_id AND t.id = w.id"
         )))
         .bind(organizations)
-        .bind(ids)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(ids);
+        let rows = self.all(query).await?;
         rows.iter().map(swept).collect()
     }
 
@@ -199,8 +187,7 @@ impl Store {
         quiet_since: Timestamp,
     ) -> Result<(), StoreError> {
         let (organizations, ids) = keys(&tasks.iter().map(SweptTask::key).collect::<Vec<_>>());
-        let mut lease = self.lease().await?;
-        sqlx::query(
+        let query = sqlx::query(
             "WITH v AS (
                 SELECT t.organization_id, t.id, w.seq
                 FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS w(organization_id, id, seq)
@@ -219,11 +206,8 @@ impl Store {
         .bind(ids)
         .bind(tasks.iter().map(|task| task.last_seq).collect::<Vec<_>>())
         .bind(OffsetDateTime::from(now))
-        .bind(OffsetDateTime::from(quiet_since))
-        .persistent(self.named())
-        .execute(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(OffsetDateTime::from(quiet_since));
+        self.run(query).await?;
         Ok(())
     }
 
@@ -354,17 +338,13 @@ impl Store {
         organization: OrganizationId,
         id: TaskId,
     ) -> Result<Option<(Task, i64, Option<Timestamp>)>, StoreError> {
-        let mut lease = self.lease().await?;
-        let row = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT {TASK_COLUMNS}, verified_seq, verified_at FROM agent_runtime.tasks
              WHERE organization_id = $1 AND id = $2"
         )))
         .bind(organization.0)
-        .bind(id.0)
-        .persistent(self.named())
-        .fetch_optional(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(id.0);
+        let row = self.first(query).await?;
         let Some(row) = row else { return Ok(None) };
         let r = Reader { table: "agent_runtime.tasks", row: &row };
         Ok(Some((task(&row)?, r.get("verified_seq")?, r.at_opt("verified_at")?)))

@@ -25,16 +25,12 @@ pub struct Want {
 impl Store {
     /// The task of that number.
     pub async fn task(&self, organization: OrganizationId, short_id: ShortId) -> Result<Option<Task>, StoreError> {
-        let mut lease = self.lease().await?;
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {TASK_COLUMNS} FROM agent_runtime.tasks WHERE organization_id = $1 AND short_number = $2"
         )))
         .bind(organization.0)
-        .bind(short_id.0)
-        .persistent(self.named())
-        .fetch_optional(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(short_id.0);
+        let row = self.first(query).await?;
         row.map(|row| task(&row)).transpose()
     }
 

@@ -27,8 +27,7 @@ impl Store {
         after: Option<ReportId>,
         limit: u32,
     ) -> Result<(Vec<LedgerRow>, bool), StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {LEDGER_COLUMNS} FROM agent_runtime.budget_ledger
              WHERE organization_id = $1 AND task_id = $2 AND seq > coalesce((
                 SELECT seq FROM agent_runtime.budget_ledger
@@ -38,11 +37,8 @@ impl Store {
         .bind(organization.0)
         .bind(task.0)
         .bind(after.map(|id| id.0))
-        .bind(i64::from(limit) + 1)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(i64::from(limit) + 1);
+        let rows = self.all(query).await?;
         let mut rows = rows.iter().map(ledger).collect::<Result<Vec<_>, _>>()?;
         let more = rows.len() > limit as usize;
         rows.truncate(limit as usize);
@@ -57,19 +53,15 @@ impl Store {
         task: TaskId,
         key: &str,
     ) -> Result<Option<StoredReport>, StoreError> {
-        let mut lease = self.lease().await?;
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {LEDGER_COLUMNS}, request_hash FROM agent_runtime.budget_ledger
              WHERE organization_id = $1 AND account_id = $2 AND task_id = $3 AND idempotency_key = $4"
         )))
         .bind(organization.0)
         .bind(account.0)
         .bind(task.0)
-        .bind(key.to_owned())
-        .persistent(self.named())
-        .fetch_optional(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(key.to_owned());
+        let row = self.first(query).await?;
         let Some(row) = row else { return Ok(None) };
         let hash: Vec<u8> = row.try_get("request_hash")?;
         Ok(Some(StoredReport { row: ledger(&row)?, body_hash: hash.try_into().unwrap_or_default() }))
@@ -82,18 +74,14 @@ impl Store {
         task: TaskId,
         original: ReportId,
     ) -> Result<Vec<LedgerRow>, StoreError> {
-        let mut lease = self.lease().await?;
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {LEDGER_COLUMNS} FROM agent_runtime.budget_ledger
              WHERE organization_id = $1 AND task_id = $2 AND (id = $3 OR corrects = $3) ORDER BY seq"
         )))
         .bind(organization.0)
         .bind(task.0)
-        .bind(original.0)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
+        .bind(original.0);
+        let rows = self.all(query).await?;
         rows.iter().map(ledger).collect()
     }
 }

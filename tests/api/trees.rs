@@ -254,6 +254,14 @@ async fn a_cascade_cancels_the_open_descendants_each_by_its_own_rules() {
     assert_eq!((&waiting["status"], &waiting["control"]), (&json!("running"), &json!("cancel")));
     let changed = world.log(&working).await.into_iter().find(|event| event["type"] == "control.changed").unwrap();
     assert_eq!((&changed["payload"]["reason"], &changed["actor_id"]), (&json!("enough"), &json!("ada")));
+    // Root first.
+    let mut cancelled = Vec::new();
+    for task in [&top, &working, &idle] {
+        let log = world.log(task).await;
+        let change = log.iter().find(|event| event["type"] == "control.changed").unwrap();
+        cancelled.push(change["recorded_at"].as_str().unwrap().to_owned());
+    }
+    assert!(cancelled.is_sorted(), "{cancelled:?}");
 
     // Nothing is left that is not being cancelled, so the same again writes nothing; with force what waits for its
     // harness closes too.
