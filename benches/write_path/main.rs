@@ -25,7 +25,7 @@ use world::World;
 type Failure = Box<dyn Error + Send + Sync>;
 
 /// How many clients call at once, each on a task of its own.
-const CLIENTS: [usize; 2] = [1, 16];
+const CLIENTS: [usize; 3] = [1, 16, 64];
 
 /// Measures appends and heartbeats, complete, beside the bare statement.
 #[derive(Debug, Parser)]

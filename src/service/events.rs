@@ -1,5 +1,7 @@
 //! Appending events.
 
+use std::sync::Arc;
+
 use super::caller::Located;
 use super::{Call, Done, Failed, Order, Service, ServiceError};
 use crate::domain::command::{Command, HarnessEvent};
@@ -50,7 +52,7 @@ impl Service {
             let left = self.leave_payloads(call, &order, &command, events.as_deref().unwrap_or_default()).await;
             let failed = match when(left, self.carry_out(order, &command)).await {
                 Ok(Done::Changed(change)) => {
-                    let (_, written, _) = change.into_parts();
+                    let (_, written, _) = Arc::unwrap_or_clone(change).into_parts();
                     return Ok(Appended { written, duplicates });
                 }
                 Ok(Done::Unchanged(_)) => return Ok(Appended { written: Vec::new(), duplicates }),

@@ -55,7 +55,7 @@ impl Service {
                     for ancestor in &above {
                         self.committed(ancestor, None);
                     }
-                    return Ok(Done::Changed(change));
+                    return Ok(Done::Changed(change.into()));
                 }
                 Err(CommitError::Conflict) => self.counters.conflict(),
                 Err(other) => return self.refused_by_guard(other, &change, aggregate),

@@ -102,7 +102,7 @@ pub struct Service {
 #[derive(Debug)]
 pub enum Done {
     /// This was written.
-    Changed(Box<Change>),
+    Changed(Arc<Change>),
     /// The wanted state was there already.
     Unchanged(Box<Aggregate>),
 }
@@ -260,7 +260,7 @@ impl Service {
             };
             let completed = self.complete(&order, command).await.map_err(Failed::Error)?;
             let change = match self.decide(&order, &aggregate, completed) {
-                Ok(Decision::Change(change)) => change,
+                Ok(Decision::Change(change)) => Arc::<Change>::from(change),
                 // What a kept snapshot refuses, or finds done, may be news from another process.
                 Ok(Decision::Unchanged) | Err(_) if !fresh => continue,
                 Ok(Decision::Unchanged) => return Ok(Done::Unchanged(Box::new(aggregate))),

@@ -1,5 +1,7 @@
 //! The one way in: a change and its events are written together, or not at all.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use sqlx::postgres::PgArguments;
 use sqlx::query::QueryScalar;
@@ -25,14 +27,19 @@ type Statement<'q> = QueryScalar<'q, Postgres, i64, PgArguments>;
 impl Store {
     /// Writes `change`, whose account is named for the ledger's key. The version that it was decided on is compared
     /// in the statement that writes, so a conflict means that somebody was first: read again, decide again.
-    pub async fn commit(&self, change: &Change, account: Option<AccountId>) -> Result<(), CommitError> {
+    pub async fn commit(&self, change: &Arc<Change>, account: Option<AccountId>) -> Result<(), CommitError> {
         let guards = change.guards();
         // What refers to artifacts writes more than one statement.
         let refs = artifact::refs(change.events());
         if refs.is_empty() && guards.concurrency.is_none() && guards.silent.is_none() && change.project().is_none() {
-            let mut lease = self.lease().await?;
-            let written = self.write_plain(&mut lease, change, account).await?;
-            lease.done().await?;
+            let written = if is_append(change) {
+                self.append(change).await?
+            } else {
+                let mut lease = self.lease().await?;
+                let written = self.write_plain(&mut lease, change, account).await?;
+                lease.done().await?;
+                written
+            };
             return if written { Ok(()) } else { self.explain(change).await };
         }
         let mut lease = self.transaction().await?;
@@ -88,18 +95,17 @@ impl Store {
     }
 
     /// The one statement that writes the change itself.
-    async fn write_plain(
+    pub(super) async fn write_plain(
         &self,
         db: &mut PgConnection,
         change: &Change,
         account: Option<AccountId>,
     ) -> Result<bool, sqlx::Error> {
-        let only_log = change.touched_sessions().is_empty() && change.touched_requests().is_empty();
-        let plain = only_log && change.guards().unexpired.is_empty();
-        let is_append = plain && change.ledger().is_none() && change.events().iter().all(is_harness_event);
         let query = match (change.ledger(), account) {
-            _ if is_append => append(change),
-            (Some(row), Some(account)) if plain && change.events().len() == 1 => report(change, row, account),
+            _ if is_append(change) => append(change),
+            (Some(row), Some(account)) if is_plain(change) && change.events().len() == 1 => {
+                report(change, row, account)
+            }
             _ => general(change, account, self.session_timeout),
         };
         Ok(query.persistent(self.named()).fetch_one(db).await? == 1)
@@ -187,9 +193,25 @@ impl Store {
     }
 }
 
+/// Whether it changes nothing but the log and what the task counts.
+fn is_plain(change: &Change) -> bool {
+    let only_log = change.touched_sessions().is_empty() && change.touched_requests().is_empty();
+    only_log && change.guards().unexpired.is_empty()
+}
+
+/// Whether it adds nothing but what a harness appends.
+fn is_append(change: &Change) -> bool {
+    is_plain(change) && change.ledger().is_none() && change.events().iter().all(is_harness_event)
+}
+
 fn is_harness_event(event: &Event) -> bool {
     let known = event.event_type.parse::<crate::domain::event::EventType>();
     known.is_ok_and(crate::domain::event::EventType::is_written_by_harness)
+}
+
+/// The pointers of what an event had redacted, as JSON; nothing for none.
+pub(super) fn redacted(event: &Event) -> Option<String> {
+    (!event.redacted.is_empty()).then(|| json!(event.redacted).to_string())
 }
 
 /// Binds `$1` to `$17`, which every statement shares.
@@ -202,7 +224,6 @@ pub(super) fn begin<'q>(
     alive: Option<SessionId>,
 ) -> Statement<'q> {
     let recorded_at = events.first().map_or(Timestamp::EPOCH, |event| event.recorded_at);
-    let redacted = |event: &Event| (!event.redacted.is_empty()).then(|| json!(event.redacted).to_string());
     let each = |f: fn(&Event) -> &str| events.iter().map(f).collect::<Vec<_>>();
     sqlx::query_scalar(sql)
         .bind(organization.0)

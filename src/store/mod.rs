@@ -13,6 +13,7 @@ mod error;
 mod events;
 mod family;
 mod feed;
+mod group;
 mod heartbeat;
 mod lease;
 mod lists;
@@ -46,6 +47,7 @@ pub use due::{DueRequests, DueSessions};
 pub use error::{CommitError, StoreError};
 pub use events::LogRead;
 pub use feed::{ARCHIVES_KEPT, FeedLook};
+use group::Groups;
 pub use lists::{InboxCounts, Sort, TaskFilter, TaskPage, TaskPosition};
 pub use requests::{InboxPage, InboxRow};
 use shelf::Shelf;
@@ -106,6 +108,8 @@ async fn migrate_over(mut connection: PgConnection) -> Result<(), StoreError> {
 pub struct Store {
     pool: PgPool,
     shelf: Arc<Shelf>,
+    /// Appends that are committed together.
+    groups: Arc<Groups>,
     pooled_by_proxy: bool,
     session_timeout: Duration,
     search_timeout: Duration,
@@ -135,6 +139,7 @@ impl Store {
         Ok(Self {
             pool,
             shelf,
+            groups: Arc::default(),
             pooled_by_proxy: options.transaction_pooler,
             session_timeout: options.session_timeout,
             search_timeout: options.search_timeout,
