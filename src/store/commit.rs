@@ -22,7 +22,7 @@ use crate::domain::task::{Facts, Task};
 use crate::domain::time::Timestamp;
 use crate::domain::usage::LedgerRow;
 
-type Statement<'q> = QueryScalar<'q, Postgres, i64, PgArguments>;
+pub(super) type Statement<'q> = QueryScalar<'q, Postgres, i64, PgArguments>;
 
 impl Store {
     /// Writes `change`, whose account is named for the ledger's key. The version that it was decided on is compared
@@ -32,8 +32,8 @@ impl Store {
         // What refers to artifacts writes more than one statement.
         let refs = artifact::refs(change.events());
         if refs.is_empty() && guards.concurrency.is_none() && guards.silent.is_none() && change.project().is_none() {
-            let written = if is_append(change) {
-                self.append(change).await?
+            let written = if is_append(change) || (is_report(change) && account.is_some()) {
+                self.write_grouped(change, account).await?
             } else {
                 let mut lease = self.lease().await?;
                 let written = self.write_plain(&mut lease, change, account).await?;
@@ -103,9 +103,7 @@ impl Store {
     ) -> Result<bool, sqlx::Error> {
         let query = match (change.ledger(), account) {
             _ if is_append(change) => append(change),
-            (Some(row), Some(account)) if is_plain(change) && change.events().len() == 1 => {
-                report(change, row, account)
-            }
+            (Some(row), Some(account)) if is_report(change) => report(change, row, account),
             _ => general(change, account, self.session_timeout),
         };
         Ok(query.persistent(self.named()).fetch_one(db).await? == 1)
@@ -202,6 +200,11 @@ fn is_plain(change: &Change) -> bool {
 /// Whether it adds nothing but what a harness appends.
 fn is_append(change: &Change) -> bool {
     is_plain(change) && change.ledger().is_none() && change.events().iter().all(is_harness_event)
+}
+
+/// Whether it adds nothing but a report.
+fn is_report(change: &Change) -> bool {
+    is_plain(change) && change.ledger().is_some() && change.events().len() == 1
 }
 
 fn is_harness_event(event: &Event) -> bool {

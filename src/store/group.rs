@@ -1,38 +1,43 @@
-//! Appends of different tasks that wait at the same moment are committed together: one transaction, one statement, one
-//! flush of the log. Who comes while few are being written is written alone at once, so that nobody waits for company.
+//! Appends and reports of different tasks that wait at the same moment are committed together: one transaction, one
+//! statement, one flush of the log. Who comes while nothing is being written is written at once, so nobody waits for
+//! company.
 //!
-//! Each append keeps what it has alone: its task's row and its events are written both or neither, it is compared with
+//! Each change keeps what it has alone: its task's row and its events are written both or neither, it is compared with
 //! the version that it was decided on, and what is refused for one (its task moved on, is locked by somebody, or has
-//! one of the event ids) touches none of the others.
+//! one of the ids) touches none of the others.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sqlx::Row as _;
 use time::OffsetDateTime;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Store;
-use super::commit::redacted;
+use super::commit::{Statement, redacted};
 use super::error::{CommitError, StoreError};
 use super::statements;
-use crate::domain::change::Change;
-use crate::domain::event::Channel;
-use crate::domain::task::{Facts, Pinned};
+use crate::domain::change::{BodyHash, Change};
+use crate::domain::event::{Channel, Event};
+use crate::domain::ids::AccountId;
+use crate::domain::money::{Money, Price};
+use crate::domain::task::Facts;
+use crate::domain::usage::LedgerRow;
 
-/// How many transactions of appends a process has open before further ones wait for company.
-const TURNS_MAX: usize = 2;
+/// How many transactions of groups a process has open. A further one begins only for a whole group: more changes share
+/// a transaction when they wait for one.
+const TURNS_MAX: usize = 4;
 /// After how long a transaction no longer counts as one of them: whatever holds it up must not hold up the rest.
 const TURN_TIME_MAX: Duration = Duration::from_millis(20);
-/// The most appends that are committed together.
+/// The most changes that are committed together.
 const GROUP_MAX: usize = 64;
 /// The most bytes of payloads that are committed together; what is larger goes alone.
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
 
-/// Appends that are under way or wait.
+/// Changes that are under way or wait.
 #[derive(Debug, Default)]
 pub(super) struct Groups(Mutex<State>);
 
@@ -45,16 +50,22 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     change: Arc<Change>,
+    account: Option<AccountId>,
     written: oneshot::Sender<Result<Written, StoreError>>,
 }
 
-/// What became of one append of a group.
+/// What became of one change of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
     Yes,
     /// Nothing of it was written: it is to be tried by itself, which tells why.
     No,
 }
+
+/// A change of a group, and who reported what it adds to the ledger.
+type Member = (Arc<Change>, Option<AccountId>);
+/// A row of the ledger with the number of its task in the group, the hash of the report's body and who reported.
+type Report<'q> = (i64, BodyHash, AccountId, &'q LedgerRow);
 
 /// The right to write now. Whoever has it passes it on, however it ends.
 struct Turn(Option<Store>);
@@ -98,33 +109,49 @@ impl Drop for Turn {
 }
 
 impl Store {
-    /// Writes a change that only appends; answers whether its task was as the change was decided on.
-    pub(super) async fn append(&self, change: &Arc<Change>) -> Result<bool, CommitError> {
-        let written = {
-            let mut state = self.groups.state();
-            if state.turns < TURNS_MAX {
-                state.turns += 1;
-                None
-            } else {
-                let (written, told) = oneshot::channel();
-                state.waiting.push_back(Waiting { change: Arc::clone(change), written });
-                Some(told)
-            }
-        };
-        let Some(written) = written else {
-            return Ok(within(Turn(Some(self.clone())), self.write_alone(change)).await?);
+    /// Writes a change of a task's log and counts, alone or with others; answers whether its task was as the change was
+    /// decided on.
+    pub(super) async fn write_grouped(
+        &self,
+        change: &Arc<Change>,
+        account: Option<AccountId>,
+    ) -> Result<bool, CommitError> {
+        let Some(written) = self.queue(change, account) else {
+            return Ok(within(Turn(Some(self.clone())), self.write_alone(change, account)).await?);
         };
         match written.await {
             Ok(Ok(Written::Yes)) => Ok(true),
-            Ok(Ok(Written::No)) => Ok(self.write_alone(change).await?),
+            Ok(Ok(Written::No)) => Ok(self.write_alone(change, account).await?),
             Ok(Err(fault)) => Err(fault.into()),
             Err(_) => Err(StoreError::Unavailable(sqlx::Error::WorkerCrashed).into()),
         }
     }
 
-    async fn write_alone(&self, change: &Change) -> Result<bool, sqlx::Error> {
+    /// A place among those that wait; none when it is its turn at once.
+    fn queue(
+        &self,
+        change: &Arc<Change>,
+        account: Option<AccountId>,
+    ) -> Option<oneshot::Receiver<Result<Written, StoreError>>> {
+        let mut state = self.groups.state();
+        if state.turns == 0 {
+            state.turns = 1;
+            return None;
+        }
+        let (written, told) = oneshot::channel();
+        state.waiting.push_back(Waiting { change: Arc::clone(change), account, written });
+        if state.waiting.len() >= GROUP_MAX && state.turns < TURNS_MAX {
+            state.turns += 1;
+            drop(state);
+            // A turn that ends goes to those who wait.
+            drop(Turn(Some(self.clone())));
+        }
+        Some(told)
+    }
+
+    async fn write_alone(&self, change: &Change, account: Option<AccountId>) -> Result<bool, sqlx::Error> {
         let mut lease = self.lease().await?;
-        let written = self.write_plain(&mut lease, change, None).await?;
+        let written = self.write_plain(&mut lease, change, account).await?;
         lease.done().await?;
         Ok(written)
     }
@@ -133,7 +160,7 @@ impl Store {
     async fn write_group(self, group: Vec<Waiting>) {
         let turn = Turn(Some(self.clone()));
         let (changes, tell): (Vec<_>, Vec<_>) =
-            group.into_iter().map(|waiting| (waiting.change, waiting.written)).unzip();
+            group.into_iter().map(|waiting| ((waiting.change, waiting.account), waiting.written)).unzip();
         let outcome = within(turn, self.write_together(&changes)).await.map_err(StoreError::from);
         // The callers have their changes for themselves again.
         drop(changes);
@@ -143,10 +170,10 @@ impl Store {
                 Ok(written) if written.contains(&place) => Ok(Written::Yes),
                 // Whether it was written is not known, so trying again could write it twice.
                 Err(StoreError::Unavailable(fault)) => {
-                    let fault = format!("{fault} (with {count} appends committed together)");
+                    let fault = format!("{fault} ({count} changes in one transaction)");
                     Err(StoreError::Unavailable(sqlx::Error::Protocol(fault)))
                 }
-                // The database refused one of them and so wrote none.
+                // Its task moved on or is locked, or the database refused one of them and so wrote none.
                 Ok(_) | Err(_) => Ok(Written::No),
             };
             // Nobody listens when the caller has hung up.
@@ -155,66 +182,113 @@ impl Store {
     }
 
     /// Writes those whose tasks are as they were and locked by nobody; answers their places.
-    async fn write_together(&self, changes: &[Arc<Change>]) -> Result<Vec<usize>, sqlx::Error> {
+    async fn write_together(&self, changes: &[Member]) -> Result<Vec<usize>, sqlx::Error> {
         let mut lease = self.lease().await?;
-        let rows = together(changes).persistent(self.named()).fetch_all(&mut *lease).await?;
+        let numbers: Vec<i64> = together(changes).persistent(self.named()).fetch_all(&mut *lease).await?;
         lease.done().await?;
-        let place = |row: &sqlx::postgres::PgRow| {
-            row.try_get::<i64, _>(0).map(|n| usize::try_from(n - 1).unwrap_or(usize::MAX))
-        };
-        rows.iter().map(place).collect()
+        Ok(numbers.into_iter().filter_map(|number| usize::try_from(number - 1).ok()).collect())
     }
 }
 
 /// Lets go of the turn when the work is done or takes too long; the work goes on.
 async fn within<T>(turn: Turn, work: impl Future<Output = T>) -> T {
-    let mut work = std::pin::pin!(work);
-    match timeout(TURN_TIME_MAX, &mut work).await {
-        Ok(done) => {
-            drop(turn);
-            done
-        }
-        Err(_) => {
-            drop(turn);
-            work.await
-        }
+    let mut work = pin!(work);
+    let done = timeout(TURN_TIME_MAX, &mut work).await;
+    drop(turn);
+    match done {
+        Ok(done) => done,
+        Err(_) => work.await,
     }
 }
 
-type Rows<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
+/// Binds the parameters of [`statements::GROUP`].
+fn together(members: &[Member]) -> Statement<'_> {
+    let events: Vec<(i64, &Event)> =
+        numbered(members).flat_map(|(n, (change, _))| change.events().iter().map(move |event| (n, event))).collect();
+    let reports: Vec<Report<'_>> = numbered(members)
+        .filter_map(|(n, (change, account))| Some((n, change.body_hash(), (*account)?, change.ledger()?)))
+        .collect();
+    let query = bind_tasks(sqlx::query_scalar(statements::GROUP), members);
+    bind_reports(bind_events(query, &events), &reports)
+}
 
-/// Binds the parameters of [`statements::APPENDS`].
-fn together(changes: &[Arc<Change>]) -> Rows<'_> {
-    fn pinned(change: &Arc<Change>) -> &Pinned {
-        change.next().task().pinned()
+fn numbered(members: &[Member]) -> impl Iterator<Item = (i64, &Member)> {
+    (1..).zip(members)
+}
+
+fn bind_tasks<'q>(query: Statement<'q>, members: &'q [Member]) -> Statement<'q> {
+    fn each<'q, T>(members: &'q [Member], f: impl Fn(&'q Change) -> T) -> Vec<T> {
+        members.iter().map(|(change, _)| f(change)).collect()
     }
-    fn facts(change: &Arc<Change>) -> &Facts {
+    fn facts(change: &Change) -> &Facts {
         change.next().task().facts()
     }
-    let events = || (1_i64..).zip(changes).flat_map(|(n, change)| change.events().iter().map(move |event| (n, event)));
-    let recorded_at =
-        |change: &Arc<Change>| change.events().first().map(|event| OffsetDateTime::from(event.recorded_at));
-    sqlx::query(statements::APPENDS)
-        .bind(changes.iter().map(|change| pinned(change).organization_id.0).collect::<Vec<_>>())
-        .bind(changes.iter().map(|change| pinned(change).id.0).collect::<Vec<_>>())
-        .bind(changes.iter().map(|change| change.expected_seq()).collect::<Vec<_>>())
-        .bind(changes.iter().map(recorded_at).collect::<Vec<_>>())
-        .bind(changes.iter().map(|change| facts(change).last_seq).collect::<Vec<_>>())
-        .bind(changes.iter().map(|change| facts(change).log_digest.0.as_slice()).collect::<Vec<_>>())
-        .bind(changes.iter().map(|change| facts(change).phase.as_deref()).collect::<Vec<_>>())
-        .bind(changes.iter().map(|change| facts(change).furthest_milestone.as_deref()).collect::<Vec<_>>())
-        .bind(changes.iter().map(|change| change.alive().map(|id| id.0)).collect::<Vec<_>>())
-        .bind(events().map(|(n, _)| n).collect::<Vec<_>>())
-        .bind(events().map(|(_, event)| event.seq).collect::<Vec<_>>())
-        .bind(events().map(|(_, event)| event.event_id.0).collect::<Vec<_>>())
-        .bind(events().map(|(_, event)| event.event_type.as_ref()).collect::<Vec<&str>>())
-        .bind(events().map(|(_, event)| event.schema_version).collect::<Vec<_>>())
-        .bind(events().map(|(_, event)| event.actor.kind.as_str()).collect::<Vec<_>>())
-        .bind(events().map(|(_, event)| event.actor.id.as_ref()).collect::<Vec<&str>>())
-        .bind(events().map(|(_, event)| event.actor.channel.map(Channel::as_str)).collect::<Vec<_>>())
-        .bind(events().map(|(_, event)| event.session_id.map(|id| id.0)).collect::<Vec<_>>())
-        .bind(events().map(|(_, event)| OffsetDateTime::from(event.at)).collect::<Vec<_>>())
-        .bind(events().map(|(_, event)| event.payload.as_ref()).collect::<Vec<&str>>())
-        .bind(events().map(|(_, event)| redacted(event)).collect::<Vec<_>>())
-        .bind(events().map(|(_, event)| event.digest.0.as_slice()).collect::<Vec<_>>())
+    let recorded_at = |change: &Change| change.events().first().map(|event| OffsetDateTime::from(event.recorded_at));
+    query
+        .bind(each(members, |change| change.next().task().pinned().organization_id.0))
+        .bind(each(members, |change| change.next().task().id().0))
+        .bind(each(members, Change::expected_seq))
+        .bind(each(members, recorded_at))
+        .bind(each(members, |change| facts(change).last_seq))
+        .bind(each(members, |change| facts(change).log_digest.0.as_slice()))
+        .bind(each(members, |change| facts(change).phase.as_deref()))
+        .bind(each(members, |change| facts(change).furthest_milestone.as_deref()))
+        .bind(each(members, |change| change.alive().map(|id| id.0)))
+        .bind(each(members, |change| facts(change).cost_total.decimal()))
+        .bind(each(members, |change| facts(change).tokens.tokens_in))
+        .bind(each(members, |change| facts(change).tokens.tokens_out))
+        .bind(each(members, |change| facts(change).tokens.cache_read_tokens))
+        .bind(each(members, |change| facts(change).tokens.cache_write_tokens))
+        .bind(each(members, |change| facts(change).unmeasured_reports))
+        .bind(each(members, |change| facts(change).unpriced_reports))
+}
+
+fn bind_events<'q>(query: Statement<'q>, events: &[(i64, &'q Event)]) -> Statement<'q> {
+    fn each<'q, T>(events: &[(i64, &'q Event)], f: impl Fn(&'q Event) -> T) -> Vec<T> {
+        events.iter().map(|(_, event)| f(event)).collect()
+    }
+    query
+        .bind(events.iter().map(|(n, _)| *n).collect::<Vec<_>>())
+        .bind(each(events, |event| event.seq))
+        .bind(each(events, |event| event.event_id.0))
+        .bind(each(events, |event| &*event.event_type))
+        .bind(each(events, |event| event.schema_version))
+        .bind(each(events, |event| event.actor.kind.as_str()))
+        .bind(each(events, |event| &*event.actor.id))
+        .bind(each(events, |event| event.actor.channel.map(Channel::as_str)))
+        .bind(each(events, |event| event.session_id.map(|id| id.0)))
+        .bind(each(events, |event| OffsetDateTime::from(event.at)))
+        .bind(each(events, |event| &*event.payload))
+        .bind(each(events, redacted))
+        .bind(each(events, |event| event.digest.0.as_slice()))
+}
+
+fn bind_reports<'q>(query: Statement<'q>, reports: &[Report<'q>]) -> Statement<'q> {
+    fn each<'q, T>(reports: &[Report<'q>], f: impl Fn(&'q LedgerRow) -> T) -> Vec<T> {
+        reports.iter().map(|(.., row)| f(row)).collect()
+    }
+    let price = |price: Option<Price>| price.map(Price::decimal);
+    query
+        .bind(reports.iter().map(|(n, ..)| *n).collect::<Vec<_>>())
+        .bind(each(reports, |row| row.id.0))
+        .bind(reports.iter().map(|(_, _, account, _)| account.0).collect::<Vec<_>>())
+        .bind(each(reports, |row| row.idempotency_key.clone()))
+        .bind(reports.iter().map(|(_, hash, ..)| hash.to_vec()).collect::<Vec<_>>())
+        .bind(each(reports, |row| row.session_id.map(|id| id.0)))
+        .bind(each(reports, |row| row.model_id.clone()))
+        .bind(each(reports, |row| row.model_ref.map(|id| id.0)))
+        .bind(each(reports, |row| row.tokens.tokens_in))
+        .bind(each(reports, |row| row.tokens.tokens_out))
+        .bind(each(reports, |row| row.tokens.cache_read_tokens))
+        .bind(each(reports, |row| row.tokens.cache_write_tokens))
+        .bind(each(reports, |row| price(row.prices.input_cost_per_million)))
+        .bind(each(reports, |row| price(row.prices.output_cost_per_million)))
+        .bind(each(reports, |row| price(row.prices.cache_read_cost_per_million)))
+        .bind(each(reports, |row| price(row.prices.cache_write_cost_per_million)))
+        .bind(each(reports, |row| row.cost.map(Money::decimal)))
+        .bind(each(reports, |row| row.measured))
+        .bind(each(reports, |row| row.corrects.map(|id| id.0)))
+        .bind(each(reports, |row| row.unmeasured_delta))
+        .bind(each(reports, |row| row.unpriced_delta))
+        .bind(each(reports, |row| row.seq))
 }

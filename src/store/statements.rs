@@ -54,15 +54,18 @@ pub(super) static APPEND: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The same for several tasks: `$1` to `$9` have an entry per append, `$10` to `$22` one per event, the first of which
-/// numbers its append, from 1. Rows are locked without waiting, so groups and whoever holds several tasks never wait
-/// for each other in a circle, and a locked task holds nobody up. Answers the numbers of those that were written.
-pub(super) const APPENDS: &str = "
+/// Appends and reports of several tasks: `$1` to `$16` have an entry per task, `$17` to `$29` one per event and `$30` to
+/// `$51` one per report, the first of which numbers its task among them, from 1. Rows are locked without waiting, so
+/// groups and whoever holds several tasks never wait for each other in a circle, and a locked task holds nobody up.
+/// Answers the numbers of those that were written.
+pub(super) const GROUP: &str = "
     WITH l AS (
         SELECT c.*, t.place
         FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::timestamptz[], $5::bigint[], $6::bytea[], $7::text[],
-            $8::text[], $9::uuid[]) WITH ORDINALITY
-            AS c(organization_id, task_id, expected_seq, recorded_at, last_seq, log_digest, phase, milestone, alive, n)
+            $8::text[], $9::uuid[], $10::numeric[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
+            $15::bigint[], $16::bigint[]) WITH ORDINALITY
+            AS c(organization_id, task_id, expected_seq, recorded_at, last_seq, log_digest, phase, milestone, alive,
+                 cost_total, tokens_in, tokens_out, cache_read, cache_write, unmeasured, unpriced, n)
         CROSS JOIN LATERAL (
             SELECT t.ctid AS place FROM agent_runtime.tasks t
             WHERE t.organization_id = c.organization_id AND t.id = c.task_id AND t.last_seq = c.expected_seq
@@ -70,7 +73,9 @@ pub(super) const APPENDS: &str = "
             FOR NO KEY UPDATE SKIP LOCKED) AS t
     ), t AS (
         UPDATE agent_runtime.tasks t SET last_seq = l.last_seq, log_digest = l.log_digest, updated_at = l.recorded_at,
-            phase = l.phase, furthest_milestone = l.milestone, dirty = true
+            phase = l.phase, furthest_milestone = l.milestone, cost_total = l.cost_total, tokens_in = l.tokens_in,
+            tokens_out = l.tokens_out, cache_read_tokens = l.cache_read, cache_write_tokens = l.cache_write,
+            unmeasured_reports = l.unmeasured, unpriced_reports = l.unpriced, dirty = true
         FROM l
         WHERE t.ctid = l.place AND t.organization_id = l.organization_id AND t.id = l.task_id
             AND t.last_seq = l.expected_seq AND t.log_archived_at IS NULL
@@ -84,8 +89,8 @@ pub(super) const APPENDS: &str = "
             CASE WHEN e.redacted IS NULL THEN '{}'::text[]
                  ELSE ARRAY(SELECT json_array_elements_text(e.redacted::json)) END,
             e.digest
-        FROM t JOIN unnest($10::bigint[], $11::bigint[], $12::uuid[], $13::text[], $14::integer[], $15::text[],
-            $16::text[], $17::text[], $18::uuid[], $19::timestamptz[], $20::text[], $21::text[], $22::bytea[])
+        FROM t JOIN unnest($17::bigint[], $18::bigint[], $19::uuid[], $20::text[], $21::integer[], $22::text[],
+            $23::text[], $24::text[], $25::uuid[], $26::timestamptz[], $27::text[], $28::text[], $29::bytea[])
             AS e(n, seq, event_id, type, schema_version, actor_kind, actor_id, channel, session_id, at, payload,
                  redacted, digest) USING (n)
     ), a AS (
@@ -93,6 +98,23 @@ pub(super) const APPENDS: &str = "
         FROM t
         WHERE s.organization_id = t.organization_id AND s.task_id = t.task_id AND s.id = t.alive
             AND s.closed_at IS NULL
+    ), r AS (
+        INSERT INTO agent_runtime.budget_ledger (
+            organization_id, task_id, recorded_at, id, account_id, idempotency_key, request_hash, session_id, model_id,
+            model_ref, tokens_in, tokens_out, cache_read_tokens, cache_write_tokens, input_cost_per_million,
+            output_cost_per_million, cache_read_cost_per_million, cache_write_cost_per_million, cost, measured,
+            corrects, unmeasured_delta, unpriced_delta, seq)
+        SELECT t.organization_id, t.task_id, t.recorded_at, r.id, r.account_id, r.idempotency_key, r.request_hash,
+            r.session_id, r.model_id, r.model_ref, r.tokens_in, r.tokens_out, r.cache_read, r.cache_write, r.input_cost,
+            r.output_cost, r.cache_read_cost, r.cache_write_cost, r.cost, r.measured, r.corrects, r.unmeasured_delta,
+            r.unpriced_delta, r.seq
+        FROM t JOIN unnest($30::bigint[], $31::uuid[], $32::uuid[], $33::text[], $34::bytea[], $35::uuid[], $36::text[],
+            $37::uuid[], $38::bigint[], $39::bigint[], $40::bigint[], $41::bigint[], $42::numeric[], $43::numeric[],
+            $44::numeric[], $45::numeric[], $46::numeric[], $47::boolean[], $48::uuid[], $49::smallint[],
+            $50::smallint[], $51::bigint[])
+            AS r(n, id, account_id, idempotency_key, request_hash, session_id, model_id, model_ref, tokens_in,
+                 tokens_out, cache_read, cache_write, input_cost, output_cost, cache_read_cost, cache_write_cost, cost,
+                 measured, corrects, unmeasured_delta, unpriced_delta, seq) USING (n)
     )
     SELECT n FROM t";
 

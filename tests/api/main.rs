@@ -31,6 +31,7 @@ mod feed;
 mod feed_stream;
 mod feed_writers;
 mod forms;
+mod grouping;
 mod guards;
 mod harness_client;
 mod idempotency;

@@ -12,8 +12,8 @@ use crate::writers::{Writers, assert_kept, settled, tasks, unavailable};
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn connections_that_the_database_ends_cost_a_503_at_most() {
     let world = World::with(|settings| settings.database.max_connections = 8).await;
-    let (agent, tasks) = (world.agent().await, tasks(&world, 4).await);
-    let writers = Writers::start(8, &tasks, |_| agent.clone(), unavailable);
+    let (agent, tasks) = (world.agent().await, tasks(&world, 8).await);
+    let writers = Writers::start(16, &tasks, |_| agent.clone(), unavailable);
     let end_all = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'mandate'";
     let mut ended = 0;
