@@ -34,6 +34,7 @@ mod forms;
 mod grouping;
 mod guards;
 mod harness_client;
+mod hostile;
 mod idempotency;
 mod life;
 mod lists;

@@ -7,7 +7,7 @@ use crate::writers::{Writers, assert_kept, never, settled, tasks};
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_is_killed_under_writers_loses_nothing_that_it_acknowledged() {
     let world = World::new().await;
-    let (agent, tasks) = (world.agent().await, tasks(&world, 4).await);
+    let (agent, tasks) = (world.agent().await, tasks(&world, 12).await);
     let mut server = Process::start(&world, &[]).await;
     for round in 0..2 {
         let base = server.base.clone();

@@ -11,6 +11,7 @@ mod kill;
 mod pooler;
 #[path = "../support/process.rs"]
 mod process;
+mod secrecy;
 mod slow;
 mod stop;
 #[path = "../api/support/mod.rs"]
