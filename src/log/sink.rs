@@ -15,7 +15,6 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use rdkafka::error::KafkaError;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::LogStore;
@@ -32,10 +31,6 @@ use inbox::Inbox;
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// The longest wait between two tries.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// After how long the group hears from a member whose append still goes on.
-const LONG_APPEND: Duration = Duration::from_secs(5);
-/// How long it listens then.
-const HEARD: Duration = Duration::from_millis(50);
 /// How many messages are set apart at once.
 const AT_ONCE: usize = 100;
 /// How long leaving the group may take.
@@ -114,15 +109,13 @@ impl Sink {
         let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX);
         let (count, refused) = loop {
             let (count, batch) = inbox.batch();
-            let mut appending = pin!(append_to_the_end(&self.store, batch));
-            let appended = loop {
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => return Err(Stopped),
-                    appended = timeout(LONG_APPEND, &mut appending) => if let Ok(appended) = appended { break appended },
-                }
-                // One that takes long, because many rows are refused or the store is slow, must not cost the membership.
-                inbox.wait(HEARD, &self.ear, stop).await?;
+            let appending = pin!(append_to_the_end(&self.store, batch));
+            let appended = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Err(Stopped),
+                appended = appending => appended,
+                // The next batch is read meanwhile.
+                never = inbox.gather_ahead(&self.ear) => match never {},
             };
             match appended {
                 Ok(refused) => break (count, refused),

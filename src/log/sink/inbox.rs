@@ -1,11 +1,13 @@
 //! The consumer, and the messages that it took and whose offsets are not committed.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::consumer::{CommitMode, Consumer as _, StreamConsumer};
 use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::message::BorrowedMessage;
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
@@ -21,6 +23,9 @@ use crate::log::kafka::topics::Topics;
 /// How long a commit may take; the group's coordinator may be away.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// After how long the group hears from a member whose append still goes on.
+const LONG_APPEND: Duration = Duration::from_secs(5);
+
 /// How long a consumer that met errors may bring nothing before it is made anew.
 const QUIET_MAX: Duration = Duration::from_secs(15);
 
@@ -31,6 +36,8 @@ pub(super) struct Inbox {
     topics: Topics,
     consumer: Option<Arc<Client<Consumer>>>,
     parcels: Vec<Parcel>,
+    /// What they weigh.
+    bytes: usize,
     /// Whether the consumer was told to fetch nothing.
     paused: bool,
     /// Whether the consumer met an error since its last message.
@@ -39,7 +46,7 @@ pub(super) struct Inbox {
 
 impl Inbox {
     pub(super) fn new(options: KafkaOptions, topics: Topics) -> Self {
-        Self { options, topics, consumer: None, parcels: Vec::new(), paused: false, troubled: false }
+        Self { options, topics, consumer: None, parcels: Vec::new(), bytes: 0, paused: false, troubled: false }
     }
 
     /// Messages that are not committed.
@@ -47,9 +54,10 @@ impl Inbox {
         &self.parcels
     }
 
-    /// Waits for a message and gathers what comes soon after it; what is left of an earlier step is enough.
+    /// Waits for a message and gathers what comes soon after it, up to a batch; what was taken meanwhile is the
+    /// beginning.
     pub(super) async fn gather(&mut self, ear: &Ear) -> Result<(), SinkError> {
-        if !self.parcels.is_empty() {
+        if self.holds(1) && self.consumer.is_none() {
             return Ok(());
         }
         let consumer = self.consumer().await?;
@@ -57,8 +65,9 @@ impl Inbox {
             self.blocking(resume).await;
             self.paused = false;
         }
-        let (mut deadline, mut bytes) = (None, 0);
-        while self.parcels.len() < self.options.batch_rows && bytes < self.options.batch_bytes {
+        let soon = |inbox: &Self| Instant::now() + inbox.options.linger;
+        let mut deadline = (!self.parcels.is_empty()).then(|| soon(self));
+        while !self.holds(1) {
             let Some(native) = consumer.get() else { break };
             let received = match deadline {
                 None => match tokio::time::timeout(QUIET_MAX, native.recv()).await {
@@ -78,11 +87,8 @@ impl Inbox {
             };
             match received {
                 Ok(message) => {
-                    self.troubled = false;
-                    let parcel = Parcel::new(&message, &self.topics);
-                    bytes += parcel.bytes();
-                    self.parcels.push(parcel);
-                    deadline.get_or_insert_with(|| Instant::now() + self.options.linger);
+                    self.take(&message);
+                    deadline.get_or_insert_with(|| soon(self));
                 }
                 Err(error) => self.endure(&error, ear)?,
             }
@@ -92,17 +98,61 @@ impl Inbox {
         Ok(())
     }
 
-    /// The rows of all messages, and how many messages there are.
+    /// Takes further messages, up to another batch, while one is on its way. Never ends: it is dropped when that has
+    /// arrived.
+    pub(super) async fn gather_ahead(&mut self, ear: &Ear) -> Infallible {
+        let begun = Instant::now();
+        while let Some(consumer) = self.consumer.clone() {
+            if self.holds(2) {
+                // To pause throws away what the library has fetched, so only what takes long is worth it: then the group
+                // must hear from this member.
+                tokio::time::sleep_until(begun + LONG_APPEND).await;
+                self.pause().await;
+            }
+            let Some(native) = consumer.get() else { break };
+            match native.recv().await {
+                Ok(message) => self.take(&message),
+                // Without a consumer these rows cannot be committed; they come again.
+                Err(error) => drop(self.endure(&error, ear)),
+            }
+            consume_budget().await;
+        }
+        std::future::pending().await
+    }
+
+    fn take(&mut self, message: &BorrowedMessage<'_>) {
+        self.troubled = false;
+        let parcel = Parcel::new(message, &self.topics);
+        self.bytes += parcel.bytes();
+        self.parcels.push(parcel);
+    }
+
+    /// Whether so many batches are at hand.
+    fn holds(&self, batches: usize) -> bool {
+        self.parcels.len() >= batches * self.options.batch_rows || self.bytes >= batches * self.options.batch_bytes
+    }
+
+    /// Tells the consumer to fetch nothing. Again after each message: partitions that are newly assigned are not paused.
+    async fn pause(&mut self) {
+        self.paused = true;
+        self.blocking(pause).await;
+    }
+
+    /// The rows of the first messages, at most a batch, and how many messages there are.
     pub(super) fn batch(&self) -> (usize, Batch) {
-        let mut batch = Batch::default();
+        let (mut batch, mut count, mut bytes) = (Batch::default(), 0, 0);
         for parcel in &self.parcels {
+            if count == self.options.batch_rows || bytes >= self.options.batch_bytes {
+                break;
+            }
+            (count, bytes) = (count + 1, bytes + parcel.bytes());
             match &parcel.content {
                 Content::Event(row) => batch.events.push((**row).clone()),
                 Content::Usage(row) => batch.usage.push((**row).clone()),
                 Content::Poison(_) => {}
             }
         }
-        (self.parcels.len(), batch)
+        (count, batch)
     }
 
     /// Waits before another try. Meanwhile nothing is fetched, but the consumer is asked all the same, or the group
@@ -117,9 +167,7 @@ impl Inbox {
                     () = tokio::time::sleep_until(until) => Ok(()),
                 };
             };
-            // Again after each message: partitions that are newly assigned are not paused.
-            self.blocking(pause).await;
-            self.paused = true;
+            self.pause().await;
             let Some(native) = consumer.get() else { return Ok(()) };
             let received = tokio::select! {
                 () = stop.cancelled() => return Err(Stopped),
@@ -127,7 +175,7 @@ impl Inbox {
                 received = native.recv() => received,
             };
             match received {
-                Ok(message) => self.parcels.push(Parcel::new(&message, &self.topics)),
+                Ok(message) => self.take(&message),
                 // Without a consumer these rows cannot be committed; they come again.
                 Err(error) => drop(self.endure(&error, ear)),
             }
@@ -139,6 +187,7 @@ impl Inbox {
     pub(super) async fn commit(&mut self, count: usize, ear: &Ear) {
         let mut next = HashMap::new();
         for parcel in self.parcels.drain(..count.min(self.parcels.len())) {
+            self.bytes -= parcel.bytes();
             // The last one counts, not the highest: a topic that came back empty counts from 0 again.
             next.insert((parcel.topic, parcel.partition), parcel.offset + 1);
         }
@@ -157,10 +206,15 @@ impl Inbox {
 
     /// Leaves the group. What is not committed comes again.
     pub(super) async fn close(&mut self) {
-        self.parcels.clear();
+        self.clear();
         if let Some(consumer) = self.consumer.take().and_then(Arc::into_inner) {
             consumer.end().await;
         }
+    }
+
+    fn clear(&mut self) {
+        self.parcels.clear();
+        self.bytes = 0;
     }
 
     async fn consumer(&mut self) -> Result<Arc<Client<Consumer>>, SinkError> {
@@ -184,7 +238,7 @@ impl Inbox {
         self.troubled = true;
         if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
             self.consumer = None;
-            self.parcels.clear();
+            self.clear();
             return Err(SinkError(error.to_string()));
         }
         if ear.loud() {
