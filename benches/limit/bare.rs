@@ -79,7 +79,7 @@ pub async fn serve(plan: &Path) -> Result<(), Failure> {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     });
-    let settings = ServerSettings { header_timeout: MINUTE, max_connections: 20_000 };
+    let settings = ServerSettings { header_timeout: MINUTE, idle_timeout: MINUTE, max_connections: 20_000 };
     server::serve(listener, router, settings, Shutdown::new(Duration::ZERO)).await;
     Ok(())
 }
