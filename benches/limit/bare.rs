@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::Failure;
 use super::asked;
-use super::binding::{change, create, report, write};
+use super::binding::{DIGEST, change, create, report, write};
 use super::sample::{Event, NUMBER, Sample, Step};
 use super::seed::Target;
 
@@ -117,7 +117,7 @@ async fn append(State(bare): State<Arc<Bare>>, Parameter(client): Parameter<usiz
     let after = seq + i64::try_from(lines.len()).map_err(failed)?;
     let session = Some(target.session);
     let query = write(bare::append(), (target.organization, target.task), seq, &lines, session, session);
-    let query = query.bind(after).bind(vec![0_u8; 32]).bind(None::<String>).bind(None::<String>);
+    let query = query.bind(after).bind(DIGEST).bind(None::<String>).bind(None::<String>);
     written(query.fetch_one(&bare.pool).await.map_err(failed)?)?;
     last_seq.store(after, Ordering::Relaxed);
     Ok(StatusCode::CREATED)
@@ -193,19 +193,22 @@ async fn live(
     let sample = &bare.sample;
     let place = (sample.organization, task);
     let named = |step: &Step| step.rows.replace(&sample.session.to_string(), &session.to_string());
+    let rows = match step.as_str() {
+        "open" => named(&sample.open),
+        "close" => named(&sample.close),
+        _ => String::new(),
+    };
     let query = match step.as_str() {
-        "open" => {
-            change(&sample.open, place, Some(session), None, [&named(&sample.open), "[]", "[]", "[]"], Vec::new())
-        }
+        "open" => change(&sample.open, place, Some(session), None, [&rows, "[]", "[]", "[]"], Vec::new()),
         "append" => {
             let (seq, session) = (sample.append.expected, Some(session));
             let lines = [(&sample.append.events[0], body.as_str())];
             let query = write(bare::append(), place, seq, &lines, session, session);
-            query.bind(seq + 1).bind(vec![0_u8; 32]).bind(None::<String>).bind(None::<String>)
+            query.bind(seq + 1).bind(DIGEST).bind(None::<String>).bind(None::<String>)
         }
         "usage" => report(sample, task, session, sample.report.expected),
         "close" => {
-            let rows = ["[]", &named(&sample.close), "[]", "[]"];
+            let rows = ["[]", &rows, "[]", "[]"];
             change(&sample.close, place, Some(session), Some(session), rows, Vec::new())
         }
         _ => return Err(failed("no such step")),
