@@ -84,9 +84,9 @@ pub async fn measure(arguments: &Arguments) -> Result<(Section, u32), Failure> {
     let section = Section {
         name: "connections",
         title: format!(
-            "Resident memory of a process with {connections} connections that heartbeat every {} s (promised: below \
-             150 MB with 10,000); all {count} heartbeats were answered with 200 on the connection that was opened \
-             first, p50 {p50}, p99 {p99}, max {longest} ms",
+            "Memory of a process with {connections} connections\n\nResident, while each of them heartbeats every {} s for \
+             a task of its own (promised: below 150 MB with 10,000). All {count} heartbeats were answered with 200 on \
+             the connection that was opened first, p50 {p50}, p99 {p99}, max {longest} ms.",
             interval.as_secs()
         ),
         head: vec!["", "MB"],

@@ -1,5 +1,5 @@
 //! Tables filled with copies of two tasks, in SQL: one that was closed and one with an open session, each with its rows
-//! and its log as Mandate wrote them.
+//! and its log as Mandate wrote them. Only their digests are not right: those cover the id of the task.
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
@@ -89,6 +89,11 @@ pub async fn fill(url: &str, templates: Templates, tasks: u32) -> Result<(), Fai
     };
     futures::stream::iter(indexes).map(make).buffer_unordered(LANES).try_collect::<()>().await?;
     db.execute("VACUUM ANALYZE").await?;
+    // Both templates are there too.
+    let there: i64 = sqlx::query_scalar("SELECT count(*) FROM agent_runtime.events").fetch_one(&mut db).await?;
+    if usize::try_from(there)? != (usize::try_from(tasks)? + 2) * EVENTS {
+        return Err(format!("{there} events in {tasks} tasks").into());
+    }
     Ok(db.close().await?)
 }
 

@@ -8,14 +8,11 @@ use nix::sys::statvfs::statvfs;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
-use super::calls::get;
 use super::figures::Figures;
-use super::fill::{self, Templates};
-use super::load::{self, Repeat, Script, Subject};
+use super::load::{self, Subject};
 use super::report::Section;
-use super::seed::{Callers, ORG, Target, people};
-use super::service::{self, Service, request};
-use super::{Arguments, Failure, sample};
+use super::sizes::{Ask, CLIENTS, Size, Traces};
+use super::{Arguments, Failure, fill, service};
 
 /// The tasks that are worked, which are all that the small database has.
 const WORKED: u32 = 1_000;
@@ -23,57 +20,10 @@ const WORKED: u32 = 1_000;
 const SIZES: [u32; 3] = [WORKED, 100_000, 1_000_000];
 /// The same for a quick run.
 const QUICK: [u32; 3] = [64, 1_000, 5_000];
-/// Clients, each about its part of the tasks that are worked.
-const CLIENTS: usize = 16;
 /// Bytes of disk for each event of a copied task, with everything that belongs to it, and for PostgreSQL's own log.
 const BYTES: (u64, u64) = (1_000, 6 << 30);
 /// What PostgreSQL is told. Checkpoints begin when the benchmark says so, unless very much is written.
 const SETTINGS: [(&str, &str); 3] = [("shared_buffers", "1GB"), ("max_wal_size", "4GB"), ("checkpoint_timeout", "1h")];
-
-/// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ask {
-    Append,
-    Heartbeat,
-    Poll,
-    PollOfTen,
-    List,
-    ListOfStatus,
-}
-
-impl Ask {
-    const ALL: [Self; 6] = [Self::Append, Self::Heartbeat, Self::Poll, Self::PollOfTen, Self::List, Self::ListOfStatus];
-
-    fn title(self) -> &'static str {
-        match self {
-            Self::Append => "append of 1 event",
-            Self::Heartbeat => "heartbeat",
-            Self::Poll => "poll, nothing new",
-            Self::PollOfTen => "poll of 10 events",
-            Self::List => "list of tasks, the newest 50",
-            Self::ListOfStatus => "list of tasks, the newest 50 that run",
-        }
-    }
-}
-
-/// A database of one size, and the Mandate over it.
-struct Size {
-    tasks: u32,
-    url: String,
-    callers: Callers,
-    worked: Vec<Target>,
-    service: Service,
-}
-
-/// What appends left behind: bytes of PostgreSQL's log per event, and the share of updates of tasks that touched no
-/// index.
-#[derive(Debug, Default, Clone, Copy)]
-struct Traces {
-    wal: u64,
-    events: u64,
-    updates: i64,
-    hot: i64,
-}
 
 pub async fn measure(arguments: &Arguments) -> Result<(Vec<Section>, u32), Failure> {
     let (folder, sizes) = (service::folder()?, if arguments.quick { QUICK } else { SIZES });
@@ -101,8 +51,9 @@ pub async fn measure(arguments: &Arguments) -> Result<(Vec<Section>, u32), Failu
     let growth = Section {
         name: "growth",
         title: format!(
-            "Growth: the same {} tasks worked by {CLIENTS} clients in databases of {}, {} and {} tasks with {} events \
-             each; {} rounds of {} s in turns; how many times slower than in the small one (promised: at most 1.25)",
+            "Growth\n\nThe same {} tasks worked by {CLIENTS} clients in databases of {}, {} and {} tasks with {} events \
+             each, {} rounds of {} s in turns: calls a second, how many times slower than in the small one (promised: \
+             at most 1.25), p50 / p99, CPU per call of the server + of PostgreSQL.",
             sizes[0],
             sizes[0],
             sizes[1],
@@ -208,77 +159,6 @@ fn told(all: &[Size], traces: &[Traces; 3]) -> Section {
                 json!({"tasks": tasks, "wal_bytes_per_event": wal, "hot_percent": hot, "events": events})
             })
             .collect(),
-    }
-}
-
-impl Size {
-    async fn make(
-        postgres: &ManagedPostgres,
-        folder: &std::path::Path,
-        tasks: u32,
-        worked: u32,
-    ) -> Result<Self, Failure> {
-        let name = format!("tasks_{tasks}");
-        postgres.ensure_database(&name).await?;
-        let url = postgres.url(&name);
-        let (mint, issuers) = people(&folder.join(format!("{name}.json")))?;
-        let http = reqwest::Client::builder().no_proxy().build()?;
-        let mut settings = service::settings(folder, &url, &issuers);
-        settings.push(("MANDATE_WORKERS__ROLES".to_owned(), "api".to_owned()));
-        let service = Service::start(folder, &name, &settings, &http).await?;
-        let callers = Callers::plant(&url, &service.base(), &http, &mint).await?;
-        callers.price().await?;
-        if tasks > worked {
-            fill::fill(&url, Templates::make(&callers).await?, tasks - worked).await?;
-        }
-        let worked = callers.targets(usize::try_from(worked)?).await?;
-        for target in &worked {
-            let path = format!("/agent-tasks/{}/events", target.short_id);
-            callers.agent.post(&path, &sample::events(target.session, fill::EVENTS)).await?;
-        }
-        PgConnection::connect(&url).await?.execute("VACUUM ANALYZE").await?;
-        Ok(Self { tasks, url, callers, worked, service })
-    }
-
-    /// What each client sends: one call after the other about each of its tasks.
-    fn scripts(&self, ask: Ask) -> Vec<Box<dyn Script>> {
-        let part = self.worked.len().div_ceil(CLIENTS);
-        let script = |targets: &[Target]| {
-            Repeat::in_turn(targets.iter().map(|target| self.request(ask, target)).collect::<Vec<_>>())
-        };
-        self.worked.chunks(part).map(script).collect()
-    }
-
-    fn request(&self, ask: Ask, target: &Target) -> Vec<u8> {
-        let (host, token) = (self.service.address(), self.callers.agent.token());
-        let tasks = format!("/organizations/{ORG}/agent-tasks/");
-        let task = format!("{tasks}{}", target.short_id);
-        let agent = format!("authorization: Bearer {token}\r\n");
-        let person = format!("authorization: Bearer {}\r\n", self.callers.person.token());
-        match ask {
-            Ask::Append => {
-                let body = sample::events(target.session, 1).to_string();
-                request(host, &format!("{task}/events"), Some(token), &body)
-            }
-            Ask::Heartbeat => request(host, &format!("{task}/sessions/{}/heartbeat", target.session), Some(token), ""),
-            // Beyond any end.
-            Ask::Poll => get(host, &format!("{task}/events?after_seq={}&limit=100", u32::MAX), &agent),
-            Ask::PollOfTen => get(host, &format!("{task}/events?after_seq={}&limit=10", target.last_seq), &agent),
-            Ask::List => get(host, &format!("{tasks}?limit=50"), &person),
-            Ask::ListOfStatus => get(host, &format!("{tasks}?limit=50&status=running"), &person),
-        }
-    }
-
-    async fn traces(&self) -> Result<Traces, Failure> {
-        let mut db = PgConnection::connect(&self.url).await?;
-        let (wal, updates, hot): (i64, i64, i64) = sqlx::query_as(
-            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, n_tup_upd, n_tup_hot_upd
-             FROM pg_stat_user_tables WHERE schemaname = 'agent_runtime' AND relname = 'tasks'",
-        )
-        .fetch_one(&mut db)
-        .await?;
-        db.close().await?;
-        Ok(Traces { wal: u64::try_from(wal)?, events: 0, updates, hot })
     }
 }
 

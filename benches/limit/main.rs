@@ -29,6 +29,7 @@ mod seed;
 mod servers;
 #[path = "../shared/service.rs"]
 mod service;
+mod sizes;
 mod start;
 mod table;
 mod world;
@@ -39,6 +40,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use tokio::runtime::Builder;
+use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 
 use operations::Operation;
 use report::Section;
@@ -155,7 +158,15 @@ fn run(mut arguments: Arguments) -> Result<(), Failure> {
     let kafka = arguments.publish.then(KafkaServer::start);
     arguments.publisher = kafka.as_ref().map(Publisher::to).unwrap_or_default();
     // One thread: what the clients cost is taken from the servers.
-    Builder::new_current_thread().enable_all().build()?.block_on(measure(&arguments))
+    Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let mut terminated = signal(SignalKind::terminate())?;
+        tokio::select! {
+            measured = measure(&arguments) => measured,
+            // What is dropped removes its folder: some gigabytes, maybe.
+            _ = ctrl_c() => Err("interrupted".into()),
+            _ = terminated.recv() => Err("terminated".into()),
+        }
+    })
 }
 
 fn one((section, version): (Section, u32)) -> (Vec<Section>, u32) {
