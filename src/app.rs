@@ -291,6 +291,7 @@ impl Mandate {
         }
         let limits = ServerSettings {
             header_timeout: Duration::from_secs(self.settings.server.header_timeout_seconds),
+            idle_timeout: Duration::from_secs(self.settings.server.idle_timeout_seconds),
             max_connections: self.settings.server.max_connections,
         };
         // No call commits any more once it is cancelled; what a worker's last step commits is left to the sweep.

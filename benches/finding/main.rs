@@ -4,7 +4,7 @@
 #[path = "../../tests/support/generated_tasks.rs"]
 #[allow(dead_code, reason = "a test uses the rest")]
 mod generated_tasks;
-#[path = "../write_path/service.rs"]
+#[path = "../shared/service.rs"]
 #[allow(dead_code, reason = "here no process of Mandate is started")]
 mod service;
 

@@ -2,21 +2,25 @@
 //! ClickHouse): `cargo bench --bench log_path -- [--quick] [--parts acceptance,sink,sweep,publishing] [--json FILE]`.
 
 mod acceptance;
-#[path = "../write_path/figures.rs"]
+#[path = "../shared/figures.rs"]
 mod figures;
-#[path = "../write_path/load.rs"]
+#[path = "../shared/load.rs"]
 mod load;
 mod observed;
 mod outages;
+#[path = "../shared/process.rs"]
+#[allow(dead_code, reason = "here nobody asks for memory")]
+mod process;
 mod publishing;
+#[path = "../shared/report.rs"]
 mod report;
 mod rows;
-#[path = "../write_path/seed.rs"]
+#[path = "../shared/seed.rs"]
 mod seed;
 #[path = "../../tests/support/servers.rs"]
 #[allow(clippy::unwrap_used, reason = "what it starts is a condition of everything here")]
 mod servers;
-#[path = "../write_path/service.rs"]
+#[path = "../shared/service.rs"]
 mod service;
 mod sinking;
 mod sweeping;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::figures::Figures;
-use super::load::{Operation, Subject, round};
+use super::load::{Repeat, Subject, round};
 use super::report::Section;
 use super::world::{Way, World, append};
 use super::{Arguments, Failure};
@@ -31,8 +31,8 @@ pub async fn measure(world: &World, arguments: &Arguments) -> Result<Section, Fa
             None => callers.insert(world.callers(&installation, &service).await?),
         };
         let targets = callers.targets(CLIENTS).await?;
-        let subject = |_: Operation, client: usize| append(&service, callers, &targets[client], 1);
-        subjects.push(Subject::new(service.address(), service.pid()?, CLIENTS, subject));
+        let requests: Vec<_> = targets.iter().map(|target| append(&service, callers, target, 1)).collect();
+        subjects.push((Subject { address: service.address(), pid: service.pid()? }, requests));
         services.push(service);
     }
     let length = Duration::from_secs(arguments.seconds);
@@ -40,7 +40,9 @@ pub async fn measure(world: &World, arguments: &Arguments) -> Result<Section, Fa
     for number in 0..arguments.rounds {
         for turn in 0..ways.len() {
             let subject = (number + turn) % ways.len();
-            let one = round(&subjects[subject], world.postgres_pid(), Operation::Append, CLIENTS, length);
+            let (server, requests) = &subjects[subject];
+            let scripts = requests.iter().cloned().map(Repeat::one).collect();
+            let one = round(*server, world.postgres_pid(), scripts, length);
             rounds[subject].push(one.await?);
         }
     }

@@ -9,16 +9,18 @@
 
 mod client;
 mod crowd;
-#[path = "../write_path/load.rs"]
+#[path = "../shared/load.rs"]
 #[allow(dead_code, reason = "only how answers are read is shared")]
 mod load;
 mod memory;
-#[path = "../log_path/report.rs"]
+#[path = "../shared/process.rs"]
+mod process;
+#[path = "../shared/report.rs"]
 #[allow(dead_code, reason = "no rates are told here")]
 mod report;
-#[path = "../write_path/seed.rs"]
+#[path = "../shared/seed.rs"]
 mod seed;
-#[path = "../write_path/service.rs"]
+#[path = "../shared/service.rs"]
 mod service;
 mod waking;
 mod world;
@@ -103,7 +105,7 @@ fn run(mut arguments: Arguments) -> Result<(), Failure> {
     if arguments.quick {
         arguments = Arguments { wakes: 40, polls: 3, crowd: 100, rounds: 2, waiters: 300, tasks: 30, ..arguments };
     }
-    world::require_files(arguments.crowd.max(arguments.waiters))?;
+    process::require_files(arguments.crowd.max(arguments.waiters))?;
     // One thread: what the clients cost is taken from the servers.
     Builder::new_current_thread().enable_all().build()?.block_on(measure(&arguments))
 }

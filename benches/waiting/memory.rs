@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::client::{Connection, Following, log_of};
+use super::process::resident;
 use super::report::{Section, number};
 use super::service::{Service, metric};
 use super::world::World;
@@ -36,17 +37,6 @@ pub async fn waiting(world: &World, service: &Service, count: usize) -> Result<(
     }
 }
 
-/// Megabytes of a process that are in memory: now, and at most so far.
-fn resident(service: &Service) -> Result<(f64, f64), Failure> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid()?))?;
-    let figure = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
-        let kilobytes: usize = line.ok_or_else(|| format!("a process without {name}"))?.parse()?;
-        Ok::<_, Failure>(number(kilobytes) * 1024.0 / 1e6)
-    };
-    Ok((figure("VmRSS:")?, figure("VmHWM:")?))
-}
-
 /// Measures it, for each way to wait in a fresh process, which has answered nothing yet but that it is ready.
 pub async fn measure(world: &World, arguments: &Arguments) -> Result<Section, Failure> {
     let targets = world.callers.targets(arguments.tasks).await?;
@@ -54,7 +44,7 @@ pub async fn measure(world: &World, arguments: &Arguments) -> Result<Section, Fa
     let (mut rows, mut machine) = (Vec::new(), serde_json::Map::<String, Value>::new());
     for way in ["long-polls", "streams"] {
         let mut service = world.another(way, &[]).await?;
-        let (before, _) = resident(&service)?;
+        let (before, _) = resident(service.pid()?)?;
         let on = |reader: usize| &targets[reader % targets.len()];
         let ((with, most), count);
         if way == "streams" {
@@ -65,7 +55,7 @@ pub async fn measure(world: &World, arguments: &Arguments) -> Result<Section, Fa
             let open = futures::stream::iter(0..arguments.waiters).map(open).buffer_unordered(AT_ONCE);
             let streams: Vec<Following> = open.try_collect().await?;
             waiting(world, &service, arguments.waiters).await?;
-            (with, most) = resident(&service)?;
+            (with, most) = resident(service.pid()?)?;
             count = streams.len();
         } else {
             let polls = (0..arguments.waiters).map(async |reader| {
@@ -77,7 +67,7 @@ pub async fn measure(world: &World, arguments: &Arguments) -> Result<Section, Fa
             });
             let look = async {
                 waiting(world, &service, arguments.waiters).await?;
-                resident(&service)
+                resident(service.pid()?)
             };
             // What is looked for comes first; the readers are dropped then.
             let polls = try_join_all(polls);

@@ -7,9 +7,6 @@ use super::Failure;
 use super::seed::{Callers, people};
 use super::service::{self, Service, Variables};
 
-/// Files that a process opens besides its clients' connections, at most.
-const OTHER_FILES: usize = 200;
-
 /// Everything that runs.
 pub struct World {
     pub http: reqwest::Client,
@@ -51,18 +48,5 @@ impl World {
     pub async fn stop(mut self) -> Result<(), Failure> {
         self.service.kill().await?;
         Ok(self.postgres.stop().await?)
-    }
-}
-
-/// Refuses to begin where so many connections, on either side, do not fit into what a process may open.
-pub fn require_files(connections: usize) -> Result<(), Failure> {
-    let limits = std::fs::read_to_string("/proc/self/limits")?;
-    let soft = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
-    let needed = connections + OTHER_FILES;
-    match soft.and_then(|soft| soft.parse::<usize>().ok()) {
-        Some(soft) if soft < needed => {
-            Err(format!("a process may open {soft} files and needs {needed} here: `ulimit -n {needed}` first").into())
-        }
-        _ => Ok(()),
     }
 }

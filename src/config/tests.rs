@@ -50,6 +50,7 @@ fn each_fault_names_its_setting() {
         ("server.body_limit_bytes", |s| s.server.body_limit_bytes = 2_048),
         ("server.request_timeout_seconds", |s| s.server.request_timeout_seconds = 0),
         ("server.header_timeout_seconds", |s| s.server.header_timeout_seconds = 0),
+        ("server.idle_timeout_seconds", |s| s.server.idle_timeout_seconds = 0),
         ("server.shutdown_grace_seconds", |s| s.server.shutdown_grace_seconds = 601),
         ("server.max_connections", |s| s.server.max_connections = 0),
         ("database.url", |s| s.database.url = SecretUrl::new("mysql://localhost/mandate")),

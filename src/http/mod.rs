@@ -22,6 +22,7 @@ mod metrics;
 mod openapi;
 mod operations;
 mod outcome;
+mod patience;
 pub mod problem;
 mod query;
 mod relations;

@@ -1,17 +1,18 @@
-//! The accept loop: a bounded number of connections, a limit on the time that headers may take, and an end that lets
-//! requests in flight finish.
+//! The accept loop: a bounded number of connections, limits on the time that headers may take and that a connection may
+//! be idle, and an end that lets requests in flight finish.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use super::patience::Patience;
 use crate::shutdown::Shutdown;
 
 /// How long the loop waits after the system refused a connection (too many open files, say).
@@ -22,6 +23,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct ServerSettings {
     /// How long a client may take to send a request's headers.
     pub header_timeout: Duration,
+    /// How long a client may be silent between two requests of one connection.
+    pub idle_timeout: Duration,
     /// The most connections that are open at once.
     pub max_connections: usize,
 }
@@ -30,8 +33,6 @@ pub struct ServerSettings {
 pub async fn serve(listener: TcpListener, router: Router, settings: ServerSettings, shutdown: Shutdown) {
     let places = Arc::new(Semaphore::new(settings.max_connections));
     let graceful = GracefulShutdown::new();
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(settings.header_timeout);
     loop {
         let accepted = tokio::select! {
             () = shutdown.soft().cancelled() => break,
@@ -39,7 +40,11 @@ pub async fn serve(listener: TcpListener, router: Router, settings: ServerSettin
         };
         let (stream, place) = accepted;
         let service = TowerToHyperService::new(router.clone());
-        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+        let patience = Patience::new(settings.header_timeout, settings.idle_timeout);
+        let stream = patience.watch(TokioIo::new(stream));
+        let mut builder = http1::Builder::new();
+        builder.timer(patience).header_read_timeout(settings.header_timeout);
+        let connection = graceful.watch(builder.serve_connection(stream, service));
         let hard = shutdown.hard().clone();
         tokio::spawn(async move {
             tokio::select! {

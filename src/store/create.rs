@@ -12,6 +12,15 @@ use crate::domain::change::{BodyHash, Change};
 use crate::domain::ids::{AgentId, OrganizationId, ShortId};
 use crate::domain::task::{Origin, Pinned, Task};
 
+/// Takes the next number of the organization `$1` for a task of the agent `$2`.
+pub(super) const NEXT_NUMBER: &str = "
+WITH agent AS (
+    SELECT FROM agent_directory.agents
+    WHERE organization_id = $1 AND id = $2 AND deleted_at IS NULL FOR KEY SHARE
+)
+INSERT INTO agent_runtime.task_id_sequences AS s (organization_id, last_number) SELECT $1, 1 FROM agent
+ON CONFLICT (organization_id) DO UPDATE SET last_number = s.last_number + 1 RETURNING last_number";
+
 /// A task that was created before under the same key, with the hash of the body that asked for it.
 #[derive(Debug, Clone)]
 pub struct NewTask {
@@ -52,18 +61,12 @@ impl Store {
         organization: OrganizationId,
         agent: AgentId,
     ) -> Result<ShortId, CommitError> {
-        let number: Option<i64> = sqlx::query_scalar(
-            "WITH agent AS (
-                SELECT FROM agent_directory.agents
-                WHERE organization_id = $1 AND id = $2 AND deleted_at IS NULL FOR KEY SHARE)
-             INSERT INTO agent_runtime.task_id_sequences AS s (organization_id, last_number) SELECT $1, 1 FROM agent
-             ON CONFLICT (organization_id) DO UPDATE SET last_number = s.last_number + 1 RETURNING last_number",
-        )
-        .bind(organization.0)
-        .bind(agent.0)
-        .persistent(self.named())
-        .fetch_optional(db)
-        .await?;
+        let number: Option<i64> = sqlx::query_scalar(NEXT_NUMBER)
+            .bind(organization.0)
+            .bind(agent.0)
+            .persistent(self.named())
+            .fetch_optional(db)
+            .await?;
         number.map(ShortId).ok_or(CommitError::AgentDeleted)
     }
 

@@ -25,6 +25,29 @@ pub struct LogRead {
     pub archived_digest: Option<Digest>,
 }
 
+/// The statement that reads `page` of a task's log.
+pub(super) fn read(organization: OrganizationId, task: TaskId, page: &EventPage) -> QueryBuilder<Postgres> {
+    let direction = if page.is_backwards() { "DESC" } else { "ASC" };
+    let mut query = QueryBuilder::<Postgres>::new(
+        "SELECT t.last_seq, t.log_digest, t.status = 'closed' AS closed, t.log_archived_at IS NOT NULL AS archived, e.*
+         FROM agent_runtime.tasks t LEFT JOIN LATERAL (SELECT ",
+    );
+    query.push(EVENT_COLUMNS).push(
+        " FROM agent_runtime.events e WHERE e.organization_id = t.organization_id AND e.task_id = t.id AND seq > ",
+    );
+    query.push_bind(page.after_seq.unwrap_or_default());
+    if let Some(before) = page.before_seq {
+        query.push(" AND seq < ").push_bind(before);
+    }
+    if !page.types.is_empty() {
+        query.push(" AND type = ANY (").push_bind(page.types.clone()).push(")");
+    }
+    query.push(format!(" ORDER BY seq {direction} LIMIT ")).push_bind(i64::from(page.limit) + 1);
+    query.push(") e ON true WHERE t.organization_id = ").push_bind(organization.0);
+    query.push(" AND t.id = ").push_bind(task.0).push(format!(" ORDER BY e.seq {direction}"));
+    query
+}
+
 impl Store {
     /// A part of the log, ascending, and whether there is more in the direction that was read; or where else the log
     /// is. One statement, so one consistent look: a reader that races the archiver sees all of the log or none of it.
@@ -34,24 +57,7 @@ impl Store {
         task: TaskId,
         page: &EventPage,
     ) -> Result<LogRead, StoreError> {
-        let direction = if page.is_backwards() { "DESC" } else { "ASC" };
-        let mut query = QueryBuilder::<Postgres>::new(
-            "SELECT t.last_seq, t.log_digest, t.status = 'closed' AS closed, t.log_archived_at IS NOT NULL AS archived, e.*
-             FROM agent_runtime.tasks t LEFT JOIN LATERAL (SELECT ",
-        );
-        query.push(EVENT_COLUMNS).push(
-            " FROM agent_runtime.events e WHERE e.organization_id = t.organization_id AND e.task_id = t.id AND seq > ",
-        );
-        query.push_bind(page.after_seq.unwrap_or_default());
-        if let Some(before) = page.before_seq {
-            query.push(" AND seq < ").push_bind(before);
-        }
-        if !page.types.is_empty() {
-            query.push(" AND type = ANY (").push_bind(page.types.clone()).push(")");
-        }
-        query.push(format!(" ORDER BY seq {direction} LIMIT ")).push_bind(i64::from(page.limit) + 1);
-        query.push(") e ON true WHERE t.organization_id = ").push_bind(organization.0);
-        query.push(" AND t.id = ").push_bind(task.0).push(format!(" ORDER BY e.seq {direction}"));
+        let mut query = read(organization, task, page);
         let mut lease = self.lease().await?;
         let rows = query.build().persistent(self.named()).fetch_all(&mut *lease).await?;
         lease.done().await?;

@@ -41,6 +41,48 @@ async fn headers_that_drip_end_the_connection_too() {
     assert!(begun.elapsed() < Duration::from_secs(5), "the server waits for ever");
 }
 
+const PROBE: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+#[tokio::test]
+async fn a_client_may_be_silent_between_two_requests_for_longer_than_headers_may_take() {
+    let world = impatient().await;
+    let mut stream = wire::send(&world, PROBE).await;
+    for _ in 0..2 {
+        let answer = wire::answer(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        // As a harness between two heartbeats.
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        stream.write_all(PROBE).await.unwrap();
+    }
+    let answer = wire::answer(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn headers_of_a_later_request_that_take_too_long_end_the_connection() {
+    let world = impatient().await;
+    let mut stream = wire::send(&world, PROBE).await;
+    let answer = wire::answer(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let begun = tokio::time::Instant::now();
+    stream.write_all(&PROBE[..20]).await.unwrap();
+    let answer = wire::rest(stream).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_client_that_is_silent_for_too_long_after_a_request_loses_its_connection() {
+    let world = World::with(|settings| settings.server.idle_timeout_seconds = 1).await;
+    let mut stream = wire::send(&world, PROBE).await;
+    let answer = wire::answer(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let begun = tokio::time::Instant::now();
+    assert_eq!(wire::rest(stream).await, "");
+    assert!((900..5_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn a_body_that_takes_too_long_is_answered_and_writes_nothing() {
     let world = impatient().await;

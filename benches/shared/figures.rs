@@ -53,6 +53,12 @@ impl Figures {
         format!("{:.0} + {:.0}", self.server_cpu_micros, self.postgres_cpu_micros)
     }
 
+    /// Microseconds of PostgreSQL's CPU per request, where there is no server between.
+    #[allow(dead_code, reason = "not every benchmark goes without one")]
+    pub fn postgres_cpu(&self) -> String {
+        format!("{:.0}", self.postgres_cpu_micros)
+    }
+
     /// Everything, for machines.
     pub fn json(&self) -> Value {
         json!({

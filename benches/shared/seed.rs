@@ -16,7 +16,10 @@ use super::Failure;
 
 /// The organization's slug.
 pub const ORG: &str = "bench";
-const AGENT: &str = "worker";
+/// The agent.
+pub const AGENT: &str = "worker";
+/// The one model that has prices.
+pub const MODEL: &str = "sonnet";
 const PERSON: &str = "ada";
 const ISSUER: &str = "https://people.example.com";
 const AUDIENCE: &str = "mandate";
@@ -80,10 +83,19 @@ impl Callers {
         let answer = http.post(format!("{base}/auth/token")).form(&form).send().await?.error_for_status()?;
         let answer: Value = answer.json().await?;
         let caller = |token: String| Caller { http: http.clone(), base: base.to_owned(), token };
-        let hour = Duration::from_hours(1);
-        let person = mint.mint(PERSON, ISSUER, AUDIENCE, hour, Map::new(), Clock::system().now());
+        let day = Duration::from_hours(24);
+        let person = mint.mint(PERSON, ISSUER, AUDIENCE, day, Map::new(), Clock::system().now());
         let agent = text(&answer, "/access_token")?.to_owned();
         Ok(Self { organization, person: caller(person), agent: caller(agent) })
+    }
+
+    /// Makes the one model with prices.
+    #[allow(dead_code, reason = "not every benchmark has something priced")]
+    pub async fn price(&self) -> Result<(), Failure> {
+        let prices = json!({"provider": "anthropic", "model_id": "sonnet-1", "input_cost_per_million": "3",
+            "output_cost_per_million": "15", "cache_read_cost_per_million": "0.3",
+            "cache_write_cost_per_million": "3.75"});
+        self.person.put(&format!("/models/{MODEL}"), &prices).await.map(drop)
     }
 
     /// Makes tasks and opens a session of each.
@@ -113,8 +125,21 @@ impl Caller {
         &self.token
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        let request = self.http.post(format!("{}/organizations/{ORG}{path}", self.base));
+    /// Posts, and answers the answer.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.send(self.http.post(self.url(path)), path, body).await
+    }
+
+    /// Puts.
+    pub async fn put(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.send(self.http.put(self.url(path)), path, body).await
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}/organizations/{ORG}{path}", self.base)
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder, path: &str, body: &Value) -> Result<Value, Failure> {
         let answer = request.bearer_auth(&self.token).json(body).send().await?;
         let (status, text) = (answer.status(), answer.text().await?);
         if !status.is_success() {
@@ -124,7 +149,8 @@ impl Caller {
     }
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> Result<&'a str, Failure> {
+/// A text of an answer.
+pub fn text<'a>(value: &'a Value, pointer: &str) -> Result<&'a str, Failure> {
     value.pointer(pointer).and_then(Value::as_str).ok_or_else(|| format!("an answer without {pointer}: {value}").into())
 }
 

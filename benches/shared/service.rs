@@ -133,6 +133,7 @@ pub fn request(host: SocketAddr, path: &str, token: Option<&str>, body: &str) ->
     format!("POST {path} HTTP/1.1\r\nhost: {host}\r\n{token}{kind}content-length: {length}\r\n\r\n{body}").into_bytes()
 }
 
-fn free_address() -> Result<SocketAddr, Failure> {
+/// An address that nobody listens on.
+pub fn free_address() -> Result<SocketAddr, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
