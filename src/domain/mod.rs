@@ -19,6 +19,8 @@ pub(crate) mod names;
 pub mod outcome;
 pub mod payload;
 pub mod principal;
+#[cfg(test)]
+mod properties;
 pub mod read;
 pub mod redaction;
 pub mod refusal;

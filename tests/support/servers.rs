@@ -199,7 +199,8 @@ impl Server {
         kill(self.pid(), signal).unwrap();
     }
 
-    fn pid(&self) -> Pid {
+    /// Its process.
+    pub fn pid(&self) -> Pid {
         let child = self.child.as_ref().expect("the server runs");
         Pid::from_raw(i32::try_from(child.id()).unwrap())
     }

@@ -21,13 +21,8 @@ const SHAPES: &[(&[&str], &str)] = &[
     ),
     (&["ATATT3", "ATBB"], r"(?:ATATT3[A-Za-z0-9_=-]{40,}|ATBB[A-Za-z0-9]{28,})"),
     // Chat and its webhooks.
-    (
-        &["xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xoxo-", "xoxp-", "xoxr-", "xoxs-"],
-        r"xox[abcdeoprs][.-][A-Za-z0-9%./+=-]*[A-Za-z0-9]{8,}",
-    ),
     (&["xapp-"], r"xapp-[0-9]-[A-Za-z0-9-]{10,}"),
     (&["hooks.slack.com/"], r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{16,}"),
-    (&["/api/webhooks/"], r"discord(?:app)?\.com/api/webhooks/[0-9]+/[A-Za-z0-9_-]{20,}"),
     (&[":AA"], r"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"),
     // Clouds.
     (&["AKIA", "ASIA", "ABIA", "ACCA"], r"A(?:KIA|SIA|BIA|CCA)[A-Z0-9]{16}(?-u:\b)"),
@@ -40,14 +35,12 @@ const SHAPES: &[(&[&str], &str)] = &[
     (&["hvs.", "hvb.", "hvr."], r"hv[sbr]\.[A-Za-z0-9_-]{20,}"),
     (&["dckr_pat_", "dckr_oat_"], r"dckr_[po]at_[A-Za-z0-9_-]{20,}"),
     (&[".atlasv1."], r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{40,}"),
-    (&["tskey-"], r"tskey-[a-z]+-[A-Za-z0-9_-]{10,}"),
     (&["sbp_", "pscale_"], r"(?:sbp_[a-f0-9]{40}[A-Za-z0-9]*|pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{30,})"),
     (&["AGE-SECRET-KEY-"], r"AGE-SECRET-KEY-1[A-Za-z0-9]{50,}"),
     // Money and mail.
     (&["sk_live_", "sk_test_", "rk_live_", "rk_test_"], r"[sr]k_(?:live|test)_[A-Za-z0-9]{10,}"),
     (&["whsec_"], r"whsec_[A-Za-z0-9+/=]{16,}"),
     (&["shpat_", "shpca_", "shppa_", "shpss_"], r"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}[A-Za-z0-9]*"),
-    (&["SG."], r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
     // Models and packages.
     (&["hf_"], r"hf_[A-Za-z0-9]{30,}"),
     (
@@ -60,8 +53,22 @@ const SHAPES: &[(&[&str], &str)] = &[
     // Watching and design.
     (&["glsa_", "glc_"], r"(?:glsa_[A-Za-z0-9]{32}_[A-Za-z0-9]{8,}|glc_[A-Za-z0-9+/=]{32,})"),
     (&["sntrys_", "sntryu_"], r"sntry[su]_[A-Za-z0-9+/=_-]{30,}"),
-    (&["PMAK-"], r"PMAK-[A-Za-z0-9]{20,}-[A-Za-z0-9]{30,}"),
     (&["figd_"], r"figd_[A-Za-z0-9_-]{30,}"),
+];
+
+/// Shapes whose beginning may go on without end and be none after all. Each is looked for by itself: in one pattern with
+/// the others it would have every one of them wait for its end, and a text of many would be read as often.
+const UNENDING_SHAPES: &[(&[&str], &str)] = &[
+    // Chat.
+    (
+        &["xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xoxo-", "xoxp-", "xoxr-", "xoxs-"],
+        r"xox[abcdeoprs][.-][A-Za-z0-9%./+=-]*[A-Za-z0-9]{8,}",
+    ),
+    (&["/api/webhooks/"], r"discord(?:app)?\.com/api/webhooks/[0-9]+/[A-Za-z0-9_-]{20,}"),
+    // Networks, mail and tests.
+    (&["tskey-"], r"tskey-[a-z]+-[A-Za-z0-9_-]{10,}"),
+    (&["SG."], r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
+    (&["PMAK-"], r"PMAK-[A-Za-z0-9]{20,}-[A-Za-z0-9]{30,}"),
     // JSON web tokens, signed (three parts) and encrypted (five).
     (&["eyJ"], r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){0,2}"),
 ];
@@ -92,6 +99,11 @@ static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     compiled(&format!("{BEFORE}(?:(?P<sure>{})|(?P<loose>{}))", either(SHAPES), either(LOOSE_SHAPES)))
 });
 
+static UNENDING: LazyLock<Vec<(&[&str], Regex)>> = LazyLock::new(|| {
+    let alone = |(cues, pattern): &(&'static [&'static str], _)| (*cues, compiled(&format!("{BEFORE}({pattern})")));
+    UNENDING_SHAPES.iter().map(alone).collect()
+});
+
 /// A private key block; one that was cut off counts too, the mere mention of its first line does not.
 static PEM: LazyLock<Regex> = LazyLock::new(|| {
     let (first, last) = ("-----BEGIN[ A-Z0-9]{0,30}", "-----END[ A-Z0-9]{0,30}");
@@ -108,15 +120,19 @@ fn compiled(pattern: &str) -> Regex {
 
 /// The literals without which [`find`] finds nothing.
 pub(super) fn cues() -> impl Iterator<Item = &'static str> {
-    SHAPES.iter().chain(LOOSE_SHAPES).flat_map(|(cues, _)| *cues).copied().chain([PEM_CUE])
+    let shapes = [SHAPES, UNENDING_SHAPES, LOOSE_SHAPES].into_iter().flatten();
+    shapes.flat_map(|(cues, _)| *cues).copied().chain([PEM_CUE])
 }
 
-/// The places of all tokens.
+/// The places of all tokens, which may overlap.
 pub(super) fn find(text: &str, found: &mut Vec<Range<usize>>) {
     found.extend(PEM.find_iter(text).map(|block| block.range()));
     for captures in PATTERN.captures_iter(text) {
         let loose = captures.name("loose").filter(|token| is_random(token.as_str()));
         found.extend(captures.name("sure").or(loose).map(|token| token.range()));
+    }
+    for (_, pattern) in UNENDING.iter().filter(|(cues, _)| cues.iter().any(|cue| text.contains(cue))) {
+        found.extend(pattern.captures_iter(text).filter_map(|captures| Some(captures.get(1)?.range())));
     }
 }
 

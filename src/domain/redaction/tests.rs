@@ -295,6 +295,12 @@ fn long_texts_are_read_quickly() {
         " ",
         "é",
         "a",
+        // A token that never ends, beside one that does.
+        "-eyJaaaaaaaa-AKIAABCDEFGHIJKLMNOP",
+        "-SG.aaaaaaaaaaaaaaaaaaaa-AKIAABCDEFGHIJKLMNOP",
+        "-xoxb-%-AKIAABCDEFGHIJKLMNOP",
+        "-PMAK-aaaaaaaaaaaaaaaaaaaa/AKIAABCDEFGHIJKLMNOP",
+        "-tskey-a/AKIAABCDEFGHIJKLMNOP",
     ];
     let started = Instant::now();
     for part in hostile {
