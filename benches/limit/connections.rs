@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{Barrier, Semaphore};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::load::answer;
 use super::process::{require_files, resident};
@@ -22,6 +22,8 @@ const INTERVAL: Duration = Duration::from_secs(30);
 const QUICK: (usize, Duration) = (300, Duration::from_secs(2));
 /// How often each does.
 const ROUNDS: u32 = 2;
+/// How long it may take until all have connected.
+const CONNECTED: Duration = Duration::from_mins(2);
 /// Connections that are opened at a time.
 const AT_ONCE: usize = 64;
 
@@ -62,7 +64,8 @@ pub async fn measure(arguments: &Arguments) -> Result<(Section, u32), Failure> {
         };
         harnesses.push(tokio::spawn(harness.run()));
     }
-    all.wait().await;
+    // Who fails never comes.
+    timeout(CONNECTED, all.wait()).await.map_err(|_| format!("not all {connections} could connect"))?;
     let begin = Instant::now();
     seen.push(("connected".to_owned(), resident(pid)?));
     for round in 1..=ROUNDS {
@@ -118,22 +121,28 @@ impl Harness {
         let permit = self.permits.acquire().await?;
         let mut stream = TcpStream::connect(self.service).await?;
         stream.set_nodelay(true)?;
-        let mut buffer = Vec::new();
+        // Nobody connects who has nothing to say, and the server cuts off who says nothing.
+        self.call(&mut stream).await?;
         drop(permit);
         self.all.wait().await;
         let begin = Instant::now() + self.offset;
         let mut micros = Vec::new();
         for round in 0..ROUNDS {
             sleep_until(begin + self.interval * round).await;
-            let sent = Instant::now();
-            stream.write_all(&self.call).await?;
-            match answer(&mut stream, &mut buffer).await? {
-                200 => micros.push(i64::try_from(sent.elapsed().as_micros())?),
-                _ => return Err(format!("refused: {}", String::from_utf8_lossy(&buffer)).into()),
-            }
+            micros.push(self.call(&mut stream).await?);
         }
         // Stays until all are looked at.
         sleep_until(begin - self.offset + self.interval * ROUNDS + Duration::from_secs(1)).await;
         Ok(micros)
+    }
+
+    /// One sign of life; answers how long it took, in microseconds.
+    async fn call(&self, stream: &mut TcpStream) -> Result<i64, Failure> {
+        let (sent, mut buffer) = (Instant::now(), Vec::new());
+        stream.write_all(&self.call).await?;
+        match answer(stream, &mut buffer).await? {
+            200 => Ok(i64::try_from(sent.elapsed().as_micros())?),
+            _ => Err(format!("refused: {}", String::from_utf8_lossy(&buffer)).into()),
+        }
     }
 }

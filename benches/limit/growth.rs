@@ -16,9 +16,7 @@ use super::{Arguments, Failure, fill, service};
 
 /// The tasks that are worked, which are all that the small database has.
 const WORKED: u32 = 1_000;
-/// The tasks of the databases, the small one first.
-const SIZES: [u32; 3] = [WORKED, 100_000, 1_000_000];
-/// The same for a quick run.
+/// The tasks of the databases of a quick run, the small one first.
 const QUICK: [u32; 3] = [64, 1_000, 5_000];
 /// Bytes of disk for each event of a copied task, with everything that belongs to it, and for PostgreSQL's own log.
 const BYTES: (u64, u64) = (1_000, 6 << 30);
@@ -26,7 +24,8 @@ const BYTES: (u64, u64) = (1_000, 6 << 30);
 const SETTINGS: [(&str, &str); 3] = [("shared_buffers", "1GB"), ("max_wal_size", "4GB"), ("checkpoint_timeout", "1h")];
 
 pub async fn measure(arguments: &Arguments) -> Result<(Vec<Section>, u32), Failure> {
-    let (folder, sizes) = (service::folder()?, if arguments.quick { QUICK } else { SIZES });
+    let (folder, sizes) = (service::folder()?, [WORKED, arguments.tasks / 10, arguments.tasks]);
+    let sizes = if arguments.quick { QUICK } else { sizes };
     require_room(folder.path(), &sizes)?;
     let mut options = PostgresOptions::new(folder.path().join("data"));
     options.fallback = folder.path().join("fallback");

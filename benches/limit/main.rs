@@ -84,6 +84,9 @@ struct Arguments {
     /// What to measure; by default everything.
     #[arg(long, value_enum, value_delimiter = ',')]
     parts: Vec<Part>,
+    /// Tasks of the largest database of the part `growth`; the middle one has a tenth.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(20_000..))]
+    tasks: u32,
     /// Connections of the part of that name.
     #[arg(long, default_value_t = 10_000)]
     connections: usize,

@@ -49,6 +49,19 @@ impl Script {
         self.values.push((name.to_owned(), value.into()));
     }
 
+    /// The length of the log before a step. Like everything that is a parameter with the others and makes a difference to
+    /// a plan, it is none that PostgreSQL knows when it plans.
+    fn expected(&mut self, name: &str, step: &Step) -> String {
+        self.value(&format!("{name}_expected"), step.expected.to_string());
+        format!(":{name}_expected::bigint")
+    }
+
+    /// Nothing, which pgbench has no value for.
+    fn none(&mut self) -> String {
+        self.value("none", "none");
+        "nullif(:none, 'none')".to_owned()
+    }
+
     /// Adds a statement, with an expression in place of each parameter.
     fn statement(&mut self, sql: &str, parameters: &[String], end: &str) {
         let mut rest = sql;
@@ -170,8 +183,10 @@ pub fn heartbeat() -> Script {
 pub fn poll(behind: i64) -> Script {
     let mut script = Script { text: begin("reading"), ..Script::default() };
     script.value("begun", "0");
-    let parameters = [&format!(":seq::bigint - {behind}"), "101", ":org::uuid", ":task::uuid"];
-    script.statement(bare::poll(), &parameters.map(ToString::to_string), ";\n");
+    script.value("behind", behind.to_string());
+    script.value("most", "101");
+    let parameters = [":seq::bigint - :behind::bigint", ":most::bigint", ":org::uuid", ":task::uuid"];
+    script.statement(bare::poll(), &parameters.map(str::to_owned), ";\n");
     script
 }
 
@@ -192,8 +207,8 @@ pub fn resolve(sample: &Sample, questions: Questions) -> Script {
     script.value("org", sample.organization.to_string());
     let step = &sample.asked.resolve;
     let id = asked::id_in_sql(":number");
-    let expected = format!("{}::bigint", step.expected);
-    let place = Where { task: &id, expected: &expected, session: "NULL", alive: "NULL" };
+    let expected = script.expected("resolve", step);
+    let place = Where { task: &id, expected: &expected, session: "NULL", alive: &script.none() };
     script.value("settled", step.rows.as_str());
     let settled = format!("replace(:settled, '{}', {id}::text)", sample.asked.request);
     script.change("resolve", step, &place, ["'[]'", "'[]'", "'[]'", &settled], &format!("ARRAY[{id}]"));
@@ -209,8 +224,8 @@ pub fn life(sample: &Sample) -> Script {
     // The ids come with the number, as pgbench cannot make any.
     let end = format!(" AS number, {NEW_ID} AS task, {NEW_ID} AS session \\gset\n");
     script.statement(bare::next_number(), &[":org::uuid", ":agent::uuid"].map(str::to_owned), &end);
-    let at = |expected: &str| format!("{expected}::bigint");
-    let unborn = Where { task: ":task::uuid", expected: &at("0"), session: "NULL", alive: "NULL" };
+    let (expected, none) = (script.expected("create", &sample.create), script.none());
+    let unborn = Where { task: ":task::uuid", expected: &expected, session: "NULL", alive: &none };
     let events: Vec<_> = sample.create.events.iter().collect();
     let mut parameters = script.events("create", &events, &unborn);
     script.value("create_facts", sample.create.facts.as_str());
@@ -221,14 +236,14 @@ pub fn life(sample: &Sample) -> Script {
     let named = |rows: &str| format!("replace(:{rows}, '{}', :session)", sample.session);
     script.value("opened", sample.open.rows.as_str());
     script.value("closed", sample.close.rows.as_str());
-    let expected = at(&sample.open.expected.to_string());
-    let place = Where { expected: &expected, alive: "NULL", ..Where::WORK };
+    let expected = script.expected("open", &sample.open);
+    let place = Where { expected: &expected, alive: &none, ..Where::WORK };
     script.change("open", &sample.open, &place, [&named("opened"), "'[]'", "'[]'", "'[]'"], "'{}'");
-    let expected = at(&sample.append.expected.to_string());
+    let expected = script.expected("append", &sample.append);
     script.append(sample, 1, &Where { expected: &expected, ..Where::WORK });
-    let expected = at(&sample.report.expected.to_string());
+    let expected = script.expected("report", &sample.report);
     script.report(sample, &Where { expected: &expected, ..Where::WORK });
-    let expected = at(&sample.close.expected.to_string());
+    let expected = script.expected("close", &sample.close);
     let place = Where { expected: &expected, ..Where::WORK };
     script.change("close", &sample.close, &place, ["'[]'", &named("closed"), "'[]'", "'[]'"], "'{}'");
     script
