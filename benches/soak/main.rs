@@ -13,7 +13,7 @@ mod outages;
 mod people;
 mod proof;
 mod readers;
-#[path = "../log_path/report.rs"]
+#[path = "../shared/report.rs"]
 #[allow(dead_code, reason = "the soak needs its order statistics alone")]
 mod report;
 #[path = "../../tests/support/servers.rs"]

@@ -8,6 +8,7 @@ mod auth;
 mod body;
 mod children;
 mod conditional;
+mod connection;
 mod control;
 mod cursor;
 mod directory;

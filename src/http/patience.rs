@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Sleep, Timer, Write};
 
 /// What one connection's timer and its stream know together.
@@ -17,7 +18,14 @@ struct Seen {
     reads: AtomicU64,
     /// Whether a request was waited for before.
     waited: AtomicBool,
+    /// Whether the client has not yet taken all of an answer.
+    blocked: AtomicBool,
+    /// Whether a request is waited for of which nothing has come for [`IDLE_AFTER`].
+    idle: AtomicBool,
 }
+
+/// How long a client is silent between two requests before its connection counts as idle.
+pub(super) const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The timer of one connection.
 #[derive(Debug, Clone)]
@@ -33,9 +41,14 @@ impl Patience {
         Self { seen: Arc::default(), header_timeout, idle_timeout }
     }
 
-    /// The stream of the connection.
-    pub fn watch<T>(&self, stream: T) -> Watched<T> {
-        Watched { stream, seen: Arc::clone(&self.seen) }
+    /// The stream of the connection, of which `begun` was read before.
+    pub fn watch<T>(&self, begun: Bytes, stream: T) -> Watched<T> {
+        Watched { begun, stream, seen: Arc::clone(&self.seen) }
+    }
+
+    /// Whether the connection waits for a request of which nothing has come for a while, and every answer is taken.
+    pub fn is_idle(&self) -> bool {
+        self.seen.idle.load(Ordering::Relaxed) && !self.seen.blocked.load(Ordering::Relaxed)
     }
 }
 
@@ -43,12 +56,18 @@ impl Timer for Patience {
     /// hyper asks for nothing else than when the next request's headers are due.
     fn sleep(&self, _: Duration) -> Pin<Box<dyn Sleep>> {
         let fresh = !self.seen.waited.swap(true, Ordering::Relaxed);
-        let patience = if fresh { self.header_timeout } else { self.idle_timeout };
+        let (patience, rest) = if fresh {
+            (self.header_timeout, Duration::ZERO)
+        } else {
+            let soon = IDLE_AFTER.min(self.idle_timeout);
+            (soon, self.idle_timeout - soon)
+        };
         Box::pin(Wait {
             seen: Arc::clone(&self.seen),
             reads: self.seen.reads.load(Ordering::Relaxed),
             begun: fresh,
             header_timeout: self.header_timeout,
+            rest,
             timer: Box::pin(tokio::time::sleep(patience)),
         })
     }
@@ -66,6 +85,8 @@ struct Wait {
     /// Whether the headers' time runs.
     begun: bool,
     header_timeout: Duration,
+    /// How long the client may be silent once the connection is idle.
+    rest: Duration,
     timer: Pin<Box<tokio::time::Sleep>>,
 }
 
@@ -80,32 +101,59 @@ impl Future for Wait {
             let due = tokio::time::Instant::now() + self.header_timeout;
             self.timer.as_mut().reset(due);
         }
+        ready!(self.timer.as_mut().poll(context));
+        if self.begun || self.rest.is_zero() {
+            return Poll::Ready(());
+        }
+        let due = tokio::time::Instant::now() + std::mem::take(&mut self.rest);
+        self.timer.as_mut().reset(due);
+        self.seen.idle.store(true, Ordering::Relaxed);
         self.timer.as_mut().poll(context)
     }
 }
 
-/// A stream that notes when something comes.
+/// A stream that notes when something comes and when nothing more can be sent.
 #[derive(Debug)]
 pub(super) struct Watched<T> {
+    begun: Bytes,
     stream: T,
     seen: Arc<Seen>,
+}
+
+impl<T> Watched<T> {
+    /// The stream itself.
+    pub fn into_inner(self) -> T {
+        self.stream
+    }
+
+    fn sent<R>(&self, sent: Poll<R>) -> Poll<R> {
+        self.seen.blocked.store(sent.is_pending(), Ordering::Relaxed);
+        sent
+    }
 }
 
 impl<T: Read + Unpin> Read for Watched<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        mut buffer: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        if self.begun.is_empty() {
+            ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        } else {
+            let length = self.begun.len().min(buffer.remaining());
+            buffer.put_slice(&self.begun.split_to(length));
+        }
         self.seen.reads.fetch_add(1, Ordering::Relaxed);
+        self.seen.idle.store(false, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 }
 
 impl<T: Write + Unpin> Write for Watched<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let sent = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.sent(sent)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -125,6 +173,7 @@ impl<T: Write + Unpin> Write for Watched<T> {
         context: &mut Context<'_>,
         parts: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+        let sent = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.sent(sent)
     }
 }

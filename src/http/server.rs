@@ -5,14 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
-use super::patience::Patience;
+use super::connection;
 use crate::shutdown::Shutdown;
 
 /// How long the loop waits after the system refused a connection (too many open files, say).
@@ -32,37 +29,22 @@ pub struct ServerSettings {
 /// Serves `router` until the shutdown begins, then until every request in flight has its answer or the grace is over.
 pub async fn serve(listener: TcpListener, router: Router, settings: ServerSettings, shutdown: Shutdown) {
     let places = Arc::new(Semaphore::new(settings.max_connections));
-    let graceful = GracefulShutdown::new();
+    let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
             () = shutdown.soft().cancelled() => break,
             accepted = accept(&listener, &places) => accepted,
         };
         let (stream, place) = accepted;
-        let service = TowerToHyperService::new(router.clone());
-        let patience = Patience::new(settings.header_timeout, settings.idle_timeout);
-        let stream = patience.watch(TokioIo::new(stream));
-        let mut builder = http1::Builder::new();
-        builder.timer(patience).header_read_timeout(settings.header_timeout);
-        let connection = graceful.watch(builder.serve_connection(stream, service));
-        let hard = shutdown.hard().clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = hard.cancelled() => {}
-                ended = connection => {
-                    if let Err(fault) = ended {
-                        tracing::debug!(%fault, "the connection ended early");
-                    }
-                }
-            }
+        let connection = connection::serve(stream, router.clone(), settings, shutdown.clone());
+        connections.spawn(async move {
+            connection.await;
             drop(place);
         });
     }
     drop(listener);
-    tokio::select! {
-        () = shutdown.hard().cancelled() => {}
-        () = graceful.shutdown() => {}
-    }
+    connections.close();
+    connections.wait().await;
 }
 
 async fn accept(

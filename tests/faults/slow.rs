@@ -73,6 +73,25 @@ async fn headers_of_a_later_request_that_take_too_long_end_the_connection() {
 }
 
 #[tokio::test]
+async fn a_request_that_begins_with_the_end_of_another_is_answered_after_a_long_pause_too() {
+    let world = World::new().await;
+    let mut stream = wire::send(&world, &[PROBE, &PROBE[..20]].concat()).await;
+    assert!(wire::answer(&mut stream).await.starts_with("HTTP/1.1 200"));
+    // Longer than a connection keeps its buffers: what is tested is that the time passes.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    for rest in [&PROBE[20..], PROBE, PROBE] {
+        stream.write_all(rest).await.unwrap();
+        assert!(wire::answer(&mut stream).await.starts_with("HTTP/1.1 200"));
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+    }
+    // One that is idle does not hold the end up.
+    let begun = tokio::time::Instant::now();
+    world.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(wire::rest(stream).await, "");
+}
+
+#[tokio::test]
 async fn a_client_that_is_silent_for_too_long_after_a_request_loses_its_connection() {
     let world = World::with(|settings| settings.server.idle_timeout_seconds = 1).await;
     let mut stream = wire::send(&world, PROBE).await;
