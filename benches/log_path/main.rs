@@ -32,10 +32,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 
 use report::Section;
 use world::World;
+
+/// As in the program itself.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// What goes wrong ends the run.
 type Failure = Box<dyn Error + Send + Sync>;

@@ -29,13 +29,16 @@ pub(super) fn sort<'a>(parcels: &'a [Parcel], refused: &'a Refused) -> (Vec<Time
         let recorded_at = match &parcel.content {
             Content::Event(row) => row.recorded_at,
             Content::Usage(row) => row.recorded_at,
+            Content::Sent(recorded_at) => *recorded_at,
             Content::Poison(poison) => {
                 dead.push(DeadLetter { parcel, reason: &poison.reason, shown: &poison.shown });
                 continue;
             }
         };
         // A row that came twice was refused twice.
-        match left.iter().position(|(row, _)| parcel.holds(row)) {
+        let refused = if left.is_empty() { None } else { Some(parcel.reread()) };
+        let place = refused.and_then(|content| left.iter().position(|(row, _)| content.is_row_of(row)));
+        match place {
             Some(at) => {
                 let (_, reason) = left.swap_remove(at);
                 dead.push(DeadLetter { parcel, reason, shown: reason });
@@ -83,11 +86,11 @@ impl DeadLetter<'_> {
 
     /// Says that it was set apart; never what is in it.
     pub(super) fn tell(&self) {
-        let Parcel { topic, partition, offset, content, .. } = self.parcel;
-        let (task, seq) = match content {
+        let Parcel { topic, partition, offset, .. } = self.parcel;
+        let (task, seq) = match self.parcel.reread() {
             Content::Event(row) => (Some(row.task_id), Some(row.seq)),
             Content::Usage(row) => (Some(row.task_id), Some(row.seq)),
-            Content::Poison(_) => (None, None),
+            Content::Sent(_) | Content::Poison(_) => (None, None),
         };
         let task = task.map(tracing::field::display);
         tracing::error!(topic, partition, offset, task, seq, reason = self.shown, "a message is set apart");

@@ -13,7 +13,7 @@ use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::parcel::{Content, Parcel};
+use super::parcel::Parcel;
 use super::{SinkError, Stopped};
 use crate::log::Batch;
 use crate::log::kafka::KafkaOptions;
@@ -139,18 +139,14 @@ impl Inbox {
     }
 
     /// The rows of the first messages, at most a batch, and how many messages there are.
-    pub(super) fn batch(&self) -> (usize, Batch) {
+    pub(super) fn batch(&mut self) -> (usize, Batch) {
         let (mut batch, mut count, mut bytes) = (Batch::default(), 0, 0);
-        for parcel in &self.parcels {
+        for parcel in &mut self.parcels {
             if count == self.options.batch_rows || bytes >= self.options.batch_bytes {
                 break;
             }
             (count, bytes) = (count + 1, bytes + parcel.bytes());
-            match &parcel.content {
-                Content::Event(row) => batch.events.push((**row).clone()),
-                Content::Usage(row) => batch.usage.push((**row).clone()),
-                Content::Poison(_) => {}
-            }
+            parcel.send(&mut batch);
         }
         (count, batch)
     }

@@ -4,6 +4,7 @@ use rdkafka::Message;
 use rdkafka::message::BorrowedMessage;
 use serde_json::error::Category;
 
+use crate::domain::time::Timestamp;
 use crate::log::kafka::topics::Topics;
 use crate::log::{Batch, EventRow, UsageRow};
 
@@ -15,6 +16,8 @@ pub(super) struct Parcel {
     pub offset: i64,
     pub key: Option<Vec<u8>>,
     pub value: Option<Vec<u8>>,
+    /// Whether it is from the topic of events.
+    is_event: bool,
     pub content: Content,
 }
 
@@ -23,6 +26,8 @@ pub(super) struct Parcel {
 pub(super) enum Content {
     Event(Box<EventRow>),
     Usage(Box<UsageRow>),
+    /// A row that is on its way to the store, and when it was recorded. Should it be needed again, the value has it.
+    Sent(Timestamp),
     Poison(Poison),
 }
 
@@ -37,20 +42,32 @@ pub(super) struct Poison {
 
 impl Parcel {
     pub(super) fn new(message: &BorrowedMessage<'_>, topics: &Topics) -> Self {
-        let content = match message.payload() {
-            None => Content::Poison(Poison::of("the message has no value")),
-            Some(value) if message.topic() == topics.events => {
-                serde_json::from_slice(value).map_or_else(|error| Poison::json(&error), Content::Event)
-            }
-            Some(value) => serde_json::from_slice(value).map_or_else(|error| Poison::json(&error), Content::Usage),
-        };
+        let is_event = message.topic() == topics.events;
         Self {
             topic: message.topic().to_owned(),
             partition: message.partition(),
             offset: message.offset(),
             key: message.key().map(<[u8]>::to_vec),
             value: message.payload().map(<[u8]>::to_vec),
-            content,
+            is_event,
+            content: read(message.payload(), is_event),
+        }
+    }
+
+    /// Adds its row, if it is one, to `batch`, and keeps none: most rows are needed once.
+    pub(super) fn send(&mut self, batch: &mut Batch) {
+        if matches!(self.content, Content::Sent(_)) {
+            self.content = read(self.value.as_deref(), self.is_event);
+        }
+        let recorded_at = match &self.content {
+            Content::Event(row) => row.recorded_at,
+            Content::Usage(row) => row.recorded_at,
+            Content::Sent(_) | Content::Poison(_) => return,
+        };
+        match std::mem::replace(&mut self.content, Content::Sent(recorded_at)) {
+            Content::Event(row) => batch.events.push(*row),
+            Content::Usage(row) => batch.usage.push(*row),
+            Content::Sent(_) | Content::Poison(_) => {}
         }
     }
 
@@ -59,13 +76,30 @@ impl Parcel {
         self.key.as_ref().map_or(0, Vec::len) + self.value.as_ref().map_or(0, Vec::len)
     }
 
+    /// What it holds, read again if that is on its way.
+    pub(super) fn reread(&self) -> Content {
+        read(self.value.as_deref(), self.is_event)
+    }
+}
+
+impl Content {
     /// Whether its row is the one row of `batch`.
-    pub(super) fn holds(&self, batch: &Batch) -> bool {
-        match &self.content {
-            Content::Event(row) => batch.events.first() == Some(row),
-            Content::Usage(row) => batch.usage.first() == Some(row),
-            Content::Poison(_) => false,
+    pub(super) fn is_row_of(&self, batch: &Batch) -> bool {
+        match self {
+            Self::Event(row) => batch.events.first() == Some(row),
+            Self::Usage(row) => batch.usage.first() == Some(row),
+            Self::Sent(_) | Self::Poison(_) => false,
         }
+    }
+}
+
+fn read(value: Option<&[u8]>, is_event: bool) -> Content {
+    match value {
+        None => Content::Poison(Poison::of("the message has no value")),
+        Some(value) if is_event => {
+            serde_json::from_slice(value).map_or_else(|error| Poison::json(&error), Content::Event)
+        }
+        Some(value) => serde_json::from_slice(value).map_or_else(|error| Poison::json(&error), Content::Usage),
     }
 }
 
