@@ -1,6 +1,7 @@
 //! How long a connection is waited for. Between two requests a client may be silent for long (a harness sends a sign of
 //! life every half minute); a request that has begun must bring its headers soon. hyper has one timer for both, which
-//! runs from the end of one request on; it is given a clock here that tells the two apart.
+//! runs from the end of one request on; it is given a clock here that tells the two apart, and that also tells when a
+//! connection has been idle for long enough to be put aside: hyper keeps some 16 KB of buffers for each that it serves.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use bytes::{Buf as _, Bytes};
 use hyper::rt::{Read, ReadBufCursor, Sleep, Timer, Write};
+
+/// After how long without a request a connection is put aside.
+pub(super) const TIRED_AFTER: Duration = Duration::from_secs(1);
 
 /// What one connection's timer and its stream know together.
 #[derive(Debug, Default)]
@@ -17,6 +22,8 @@ struct Seen {
     reads: AtomicU64,
     /// Whether a request was waited for before.
     waited: AtomicBool,
+    /// Whether nothing has come for long enough.
+    is_tired: AtomicBool,
 }
 
 /// The timer of one connection.
@@ -33,9 +40,14 @@ impl Patience {
         Self { seen: Arc::default(), header_timeout, idle_timeout }
     }
 
-    /// The stream of the connection.
-    pub fn watch<T>(&self, stream: T) -> Watched<T> {
-        Watched { stream, seen: Arc::clone(&self.seen) }
+    /// The stream of the connection, of which these bytes have come already.
+    pub fn watch<T>(&self, stream: T, come: Bytes) -> Watched<T> {
+        Watched { stream, come, seen: Arc::clone(&self.seen) }
+    }
+
+    /// Whether nothing has come for so long that the connection may be put aside.
+    pub fn is_tired(&self) -> bool {
+        self.seen.is_tired.load(Ordering::Relaxed)
     }
 }
 
@@ -47,9 +59,10 @@ impl Timer for Patience {
         Box::pin(Wait {
             seen: Arc::clone(&self.seen),
             reads: self.seen.reads.load(Ordering::Relaxed),
-            begun: fresh,
+            stage: if fresh { Stage::Headers } else { Stage::Fresh },
             header_timeout: self.header_timeout,
-            timer: Box::pin(tokio::time::sleep(patience)),
+            ends: tokio::time::Instant::now() + patience,
+            timer: Box::pin(tokio::time::sleep(if fresh { patience } else { patience.min(TIRED_AFTER) })),
         })
     }
 
@@ -58,14 +71,26 @@ impl Timer for Patience {
     }
 }
 
+/// How far the waiting is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing has come, and the connection is not tired yet.
+    Fresh,
+    /// Nothing has come for longer.
+    Idle,
+    /// The headers' time runs.
+    Headers,
+}
+
 /// Waits for a request. hyper polls it after each look at the stream that did not complete the headers.
 struct Wait {
     seen: Arc<Seen>,
     /// How often something had come when it began.
     reads: u64,
-    /// Whether the headers' time runs.
-    begun: bool,
+    stage: Stage,
     header_timeout: Duration,
+    /// When a client that sends nothing has been waited for long enough.
+    ends: tokio::time::Instant,
     timer: Pin<Box<tokio::time::Sleep>>,
 }
 
@@ -75,11 +100,20 @@ impl Future for Wait {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if !self.begun && self.seen.reads.load(Ordering::Relaxed) != self.reads {
-            self.begun = true;
+        if self.stage != Stage::Headers && self.seen.reads.load(Ordering::Relaxed) != self.reads {
+            self.stage = Stage::Headers;
             let due = tokio::time::Instant::now() + self.header_timeout;
             self.timer.as_mut().reset(due);
         }
+        ready!(self.timer.as_mut().poll(context));
+        if self.stage != Stage::Fresh || tokio::time::Instant::now() >= self.ends {
+            return Poll::Ready(());
+        }
+        // All that was written is out: before that, hyper does not wait for a request.
+        self.seen.is_tired.store(true, Ordering::Relaxed);
+        self.stage = Stage::Idle;
+        let ends = self.ends;
+        self.timer.as_mut().reset(ends);
         self.timer.as_mut().poll(context)
     }
 }
@@ -88,15 +122,29 @@ impl Future for Wait {
 #[derive(Debug)]
 pub(super) struct Watched<T> {
     stream: T,
+    come: Bytes,
     seen: Arc<Seen>,
+}
+
+impl<T> Watched<T> {
+    /// The stream alone.
+    pub fn into_inner(self) -> T {
+        self.stream
+    }
 }
 
 impl<T: Read + Unpin> Read for Watched<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        mut buffer: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
+        if !self.come.is_empty() {
+            let length = self.come.len().min(buffer.remaining());
+            buffer.put_slice(&self.come[..length]);
+            self.come.advance(length);
+            return Poll::Ready(Ok(()));
+        }
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         self.seen.reads.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(Ok(()))
