@@ -33,7 +33,7 @@ const SETTLED: &str =
 /// An event as it was written.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Event {
-    pub event_type: String,
+    pub name: String,
     pub actor_kind: String,
     pub actor_id: String,
     pub channel: Option<String>,
@@ -219,7 +219,7 @@ impl Seen {
         let rows = rows.bind(self.task).bind(after).bind(last).fetch_all(&mut self.db).await?;
         let event = |row: &sqlx::postgres::PgRow| {
             Ok(Event {
-                event_type: row.try_get("type")?,
+                name: row.try_get("type")?,
                 actor_kind: row.try_get("actor_kind")?,
                 actor_id: row.try_get("actor_id")?,
                 channel: row.try_get("channel")?,
@@ -242,13 +242,11 @@ impl Seen {
 
     /// Keeps the rows of the task as they are now.
     async fn keep(&mut self) -> Result<(), Failure> {
-        let mut statements = "CREATE SCHEMA IF NOT EXISTS bench;".to_owned();
-        for (table, key) in [("tasks", "id"), ("sessions", "task_id"), ("requests", "task_id")] {
-            statements += &format!(
-                "CREATE TABLE bench.asked_{table} AS SELECT * FROM agent_runtime.{table} WHERE {key} = '{}';",
-                self.task
-            );
-        }
+        let task = self.task;
+        let copies = [("tasks", "id"), ("sessions", "task_id"), ("requests", "task_id")].map(|(table, key)| {
+            format!("CREATE TABLE bench.asked_{table} AS SELECT * FROM agent_runtime.{table} WHERE {key} = '{task}';")
+        });
+        let statements = format!("CREATE SCHEMA IF NOT EXISTS bench; {}", copies.concat());
         sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut self.db).await?;
         Ok(())
     }
