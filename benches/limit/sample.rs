@@ -233,7 +233,8 @@ impl Seen {
     /// Some columns of the task's one row in a table, as a JSON object.
     async fn row(&mut self, table: &str, key: &str, columns: &str) -> Result<String, Failure> {
         let statement = AssertSqlSafe(format!(
-            "SELECT (SELECT jsonb_object_agg(c.key, c.value)::text FROM jsonb_each(to_jsonb(r)) c WHERE c.key = ANY ($2))
+            "SELECT (SELECT jsonb_object_agg(c.key, c.value)::text
+                FROM jsonb_each(to_jsonb(r)) c WHERE c.key = ANY ($2))
              FROM agent_runtime.{table} r WHERE r.{key} = $1"
         ));
         let columns: Vec<_> = columns.split_whitespace().collect();

@@ -49,8 +49,8 @@ impl Script {
         self.values.push((name.to_owned(), value.into()));
     }
 
-    /// The length of the log before a step. Like everything that is a parameter with the others and makes a difference to
-    /// a plan, it is none that PostgreSQL knows when it plans.
+    /// The length of the log before a step. Like everything that is a parameter with the others and makes a difference
+    /// to a plan, it is none that PostgreSQL knows when it plans.
     fn expected(&mut self, name: &str, step: &Step) -> String {
         self.value(&format!("{name}_expected"), step.expected.to_string());
         format!(":{name}_expected::bigint")
