@@ -1,6 +1,6 @@
 //! The limit: routes that do nothing but the one statement, behind the accept loop that Mandate has, on a pool of sqlx
-//! with as many connections. Nobody is asked who he is, nothing is checked, no digest is computed; what is written is of
-//! the same size.
+//! with as many connections. Nobody is asked who he is, nothing is checked, no digest is computed; what is written is
+//! of the same size. Where Mandate reads before it decides, only the statement that writes is here.
 
 use std::io::Read as _;
 use std::path::Path;

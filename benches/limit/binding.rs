@@ -38,7 +38,7 @@ pub fn write<'q>(
         .bind(now)
         .bind((expected + 1..).take(events.len()).collect::<Vec<_>>())
         .bind(events.iter().map(|_| Clock::new_id()).collect::<Vec<_>>())
-        .bind(each(|event| &event.event_type))
+        .bind(each(|event| &event.name))
         .bind(vec![1_i32; events.len()])
         .bind(each(|event| &event.actor_kind))
         .bind(each(|event| &event.actor_id))

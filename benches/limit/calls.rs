@@ -130,12 +130,11 @@ impl Script for Found {
     }
 
     fn answered(&mut self, body: &[u8]) -> Result<bool, Failure> {
-        let is_right = match self.length {
-            Some(length) => body.len() == length,
-            None => {
-                let events: Vec<&serde_json::value::RawValue> = serde_json::from_slice(body)?;
-                i64::try_from(events.len())? == super::scripts::FOUND
-            }
+        let is_right = if let Some(length) = self.length {
+            body.len() == length
+        } else {
+            let events: Vec<&serde_json::value::RawValue> = serde_json::from_slice(body)?;
+            i64::try_from(events.len())? == super::scripts::FOUND
         };
         self.length = Some(body.len());
         if is_right { Ok(true) } else { Err(format!("not the events: {}", String::from_utf8_lossy(body)).into()) }

@@ -87,8 +87,8 @@ pub async fn measure(arguments: &Arguments) -> Result<(Section, u32), Failure> {
     let section = Section {
         name: "connections",
         title: format!(
-            "Memory of a process with {connections} connections\n\nResident, while each of them heartbeats every {} s for \
-             a task of its own (promised: below 150 MB with 10,000). All {count} heartbeats were answered with 200 on \
+            "Memory of a process with {connections} connections\n\nResident, while each of them heartbeats every {} s \
+             for a task of its own (promised: below 150 MB with 10,000). All {count} heartbeats were answered with 200 on \
              the connection that was opened first, p50 {p50}, p99 {p99}, max {longest} ms.",
             interval.as_secs()
         ),

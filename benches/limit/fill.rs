@@ -123,11 +123,10 @@ async fn copy(db: &mut PgConnection, table: &str, key: &str) -> Result<String, F
     let value = |column: &String| match column.as_str() {
         name if name == key => "w.id".to_owned(),
         "short_number" => "w.number".to_owned(),
-        "created_at" => "w.created_at".to_owned(),
+        // With the status since then, so that a list by status shows the newest of those that are worked.
+        "created_at" | "status_since" => "w.created_at".to_owned(),
         // In an order of its own, as commits have it.
         "tx" => "pg_current_xact_id()".to_owned(),
-        // A list by status shows the newest of those that are worked.
-        "status_since" => "w.created_at".to_owned(),
         // As the sweep leaves what it has compared.
         "dirty" => "false".to_owned(),
         other => format!("s.{other}"),

@@ -50,8 +50,8 @@ pub async fn measure(arguments: &Arguments) -> Result<(Vec<Section>, u32), Failu
     let growth = Section {
         name: "growth",
         title: format!(
-            "Growth\n\nThe same {} tasks worked by {CLIENTS} clients in databases of {}, {} and {} tasks with {} events \
-             each, {} rounds of {} s in turns: calls a second, how many times slower than in the small one (promised: \
+            "Growth\n\nThe same {} tasks worked by {CLIENTS} clients in databases of {}, {} and {} tasks with {} \
+             events each, {} rounds of {} s in turns: calls a second, how many times slower than in the small one (promised: \
              at most 1.25), p50 / p99, CPU per call of the server + of PostgreSQL.",
             sizes[0],
             sizes[0],

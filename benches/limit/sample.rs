@@ -33,7 +33,7 @@ const SETTLED: &str =
 /// An event as it was written.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Event {
-    pub event_type: String,
+    pub name: String,
     pub actor_kind: String,
     pub actor_id: String,
     pub channel: Option<String>,
@@ -219,7 +219,7 @@ impl Seen {
         let rows = rows.bind(self.task).bind(after).bind(last).fetch_all(&mut self.db).await?;
         let event = |row: &sqlx::postgres::PgRow| {
             Ok(Event {
-                event_type: row.try_get("type")?,
+                name: row.try_get("type")?,
                 actor_kind: row.try_get("actor_kind")?,
                 actor_id: row.try_get("actor_id")?,
                 channel: row.try_get("channel")?,
@@ -233,7 +233,8 @@ impl Seen {
     /// Some columns of the task's one row in a table, as a JSON object.
     async fn row(&mut self, table: &str, key: &str, columns: &str) -> Result<String, Failure> {
         let statement = AssertSqlSafe(format!(
-            "SELECT (SELECT jsonb_object_agg(c.key, c.value)::text FROM jsonb_each(to_jsonb(r)) c WHERE c.key = ANY ($2))
+            "SELECT (SELECT jsonb_object_agg(c.key, c.value)::text
+                FROM jsonb_each(to_jsonb(r)) c WHERE c.key = ANY ($2))
              FROM agent_runtime.{table} r WHERE r.{key} = $1"
         ));
         let columns: Vec<_> = columns.split_whitespace().collect();
@@ -242,13 +243,11 @@ impl Seen {
 
     /// Keeps the rows of the task as they are now.
     async fn keep(&mut self) -> Result<(), Failure> {
-        let mut statements = "CREATE SCHEMA IF NOT EXISTS bench;".to_owned();
-        for (table, key) in [("tasks", "id"), ("sessions", "task_id"), ("requests", "task_id")] {
-            statements += &format!(
-                "CREATE TABLE bench.asked_{table} AS SELECT * FROM agent_runtime.{table} WHERE {key} = '{}';",
-                self.task
-            );
-        }
+        let task = self.task;
+        let copies = [("tasks", "id"), ("sessions", "task_id"), ("requests", "task_id")].map(|(table, key)| {
+            format!("CREATE TABLE bench.asked_{table} AS SELECT * FROM agent_runtime.{table} WHERE {key} = '{task}';")
+        });
+        let statements = format!("CREATE SCHEMA IF NOT EXISTS bench; {}", copies.concat());
         sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut self.db).await?;
         Ok(())
     }

@@ -49,8 +49,8 @@ impl Script {
         self.values.push((name.to_owned(), value.into()));
     }
 
-    /// The length of the log before a step. Like everything that is a parameter with the others and makes a difference to
-    /// a plan, it is none that PostgreSQL knows when it plans.
+    /// The length of the log before a step. Like everything that is a parameter with the others and makes a difference
+    /// to a plan, it is none that PostgreSQL knows when it plans.
     fn expected(&mut self, name: &str, step: &Step) -> String {
         self.value(&format!("{name}_expected"), step.expected.to_string());
         format!(":{name}_expected::bigint")
@@ -70,9 +70,9 @@ impl Script {
             let number: usize = after[..digits].parse().unwrap_or_default();
             self.text.push_str(before);
             match number.checked_sub(1).and_then(|index| parameters.get(index)) {
-                Some(expression) => self.text += &format!("({expression})"),
+                Some(expression) => self.text.extend(["(", expression, ")"]),
                 // A statement that has grown a parameter is refused by PostgreSQL.
-                None => self.text += &format!("${number}"),
+                None => self.text.extend(["$", &after[..digits]]),
             }
             rest = &after[digits..];
         }
@@ -84,7 +84,7 @@ impl Script {
     fn events(&mut self, step: &str, events: &[&Event], place: &Where<'_>) -> Vec<String> {
         let count = events.len();
         let each = |text: fn(&Event) -> &str| array(events.iter().map(|event| Some(text(event))));
-        self.value(&format!("{step}_types"), each(|event| &event.event_type));
+        self.value(&format!("{step}_types"), each(|event| &event.name));
         self.value(&format!("{step}_versions"), array(events.iter().map(|_| Some("1"))));
         self.value(&format!("{step}_kinds"), each(|event| &event.actor_kind));
         self.value(&format!("{step}_actors"), each(|event| &event.actor_id));
@@ -167,7 +167,7 @@ pub fn append(sample: &Sample, count: usize) -> Script {
     let mut script = Script { text: begin("work"), ..Script::default() };
     script.value("begun", "0");
     script.append(sample, count, &Where::WORK);
-    script.text += &format!("\\set seq :seq + {count}\n");
+    script.text.extend(["\\set seq :seq + ", &count.to_string(), "\n"]);
     script
 }
 

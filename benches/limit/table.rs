@@ -35,8 +35,8 @@ pub async fn measure(arguments: &Arguments) -> Result<(Section, u32), Failure> {
     let section = Section {
         name: "table",
         title: format!(
-            "Mandate beside a bare handler and pgbench\n\nMandate over HTTP, complete (publisher: {}); a bare handler with \
-             the same statement; `pgbench -M prepared` with it. {} rounds of {} s each in turns: rates and CPU are \
+            "Mandate beside a bare handler and pgbench\n\nMandate over HTTP, complete (publisher: {}); a bare handler \
+             with the same statement; `pgbench -M prepared` with it. {} rounds of {} s each in turns: rates and CPU are \
              medians of the rounds, ratios medians of pairs of rounds, latencies p50 / p99, CPU per call that of the \
              server + that of PostgreSQL.",
             arguments.publisher.name, arguments.rounds, arguments.seconds

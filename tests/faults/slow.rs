@@ -72,6 +72,37 @@ async fn headers_of_a_later_request_that_take_too_long_end_the_connection() {
     assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
 }
 
+/// A connection is put aside when it has been idle for a second; what was not taken by then must still come.
+#[tokio::test]
+async fn what_a_client_is_slow_to_take_is_not_lost() {
+    let world = World::with(|_| {}).await;
+    let agent = world.agent().await;
+    let (task, session) = world.working(&agent).await;
+    let path = format!("/agent-tasks/{task}/events");
+    let event = json!({"type": "turn", "payload": {"body": "A long answer. ".repeat(600)}});
+    let batch = json!({"session_id": session, "events": vec![event; 100]});
+    for _ in 0..9 {
+        agent.post(&path, &batch).await.expect(201);
+    }
+    // More than the system holds for a client that takes nothing.
+    let ask = format!(
+        "GET /organizations/acme{path}?limit=1000 HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n",
+        agent.token()
+    );
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let address = world.base.strip_prefix("http://").unwrap().parse().unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let answer = wire::whole(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.len() > 8_000_000, "{} bytes", answer.len());
+    // And the connection is served on.
+    stream.write_all(PROBE).await.unwrap();
+    let answer = wire::answer(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
 #[tokio::test]
 async fn a_request_that_begins_with_the_end_of_another_is_answered_after_a_long_pause_too() {
     let world = World::new().await;

@@ -47,3 +47,18 @@ pub async fn answer(stream: &mut TcpStream) -> String {
     let length = read.expect("no answer within ten seconds").unwrap();
     String::from_utf8_lossy(&buffer[..length]).into_owned()
 }
+
+/// An answer whole, each part of it within ten seconds.
+pub async fn whole(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    loop {
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_buf(&mut answer)).await;
+        assert_ne!(read.expect("no whole answer within ten seconds").unwrap(), 0, "the answer ends too soon");
+        let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+        let head = std::str::from_utf8(&answer[..end]).unwrap();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if answer.len() == end + 4 + length.unwrap().parse::<usize>().unwrap() {
+            return String::from_utf8(answer).unwrap();
+        }
+    }
+}
