@@ -35,14 +35,19 @@ pub(super) fn read(organization: OrganizationId, task: TaskId, page: &EventPage)
     query.push(EVENT_COLUMNS).push(
         " FROM agent_runtime.events e WHERE e.organization_id = t.organization_id AND e.task_id = t.id AND seq > ",
     );
-    query.push_bind(page.after_seq.unwrap_or_default());
+    let rows = i64::from(page.limit) + 1;
+    query.push_bind(page.after_seq.unwrap_or_default().min(i64::MAX - rows));
+    if page.before_seq.is_none() && page.types.is_empty() {
+        // A log has no gaps. Without an end in sight Postgres plans a poll of a long log anew each time.
+        query.push(" AND seq <= $1 + $2");
+    }
     if let Some(before) = page.before_seq {
         query.push(" AND seq < ").push_bind(before);
     }
     if !page.types.is_empty() {
         query.push(" AND type = ANY (").push_bind(page.types.clone()).push(")");
     }
-    query.push(format!(" ORDER BY seq {direction} LIMIT ")).push_bind(i64::from(page.limit) + 1);
+    query.push(format!(" ORDER BY seq {direction} LIMIT ")).push_bind(rows);
     query.push(") e ON true WHERE t.organization_id = ").push_bind(organization.0);
     query.push(" AND t.id = ").push_bind(task.0).push(format!(" ORDER BY e.seq {direction}"));
     query
