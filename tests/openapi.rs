@@ -213,6 +213,125 @@ fn every_handler_that_is_described_is_routed_and_nothing_is_routed_beside() {
     assert_eq!(handlers, described.len());
 }
 
+/// The document names schemas by their types' names: of two with one name it would show one in both places.
+#[test]
+fn no_two_types_of_bodies_have_one_name() {
+    let mut names = BTreeSet::new();
+    let mut files = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(file) = files.pop() {
+        if file.is_dir() {
+            files.extend(std::fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        for part in text.split("#[derive(").skip(1).filter(|part| part.split(')').next().unwrap().contains("ToSchema"))
+        {
+            let kind = part.find("\npub struct ").map(|at| at + "\npub struct ".len());
+            let name = part[kind.unwrap()..].split(|c: char| !c.is_alphanumeric()).next().unwrap();
+            assert!(names.insert(name.to_owned()), "{}: a second {name}", file.display());
+        }
+    }
+    assert!(names.len() > 50, "{names:?}");
+}
+
+/// The schemas of what callers send, each with where it stands.
+fn sent(document: &Value) -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (path, method, operation) in operations(document) {
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            let name = parameter["name"].as_str().unwrap();
+            found.push((format!("{method} {path} {name}"), parameter["schema"].clone()));
+        }
+        let mut queue: Vec<_> = bodies(&operation).into_iter().filter(|(place, _, _)| place == "the request").collect();
+        while let Some((_, _, body)) = queue.pop() {
+            walk(&body, "", &mut |_, value| {
+                let Some(target) = value.get("$ref").and_then(Value::as_str) else { return };
+                if seen.insert(target.to_owned()) {
+                    let schema = document.pointer(&target[1..]).unwrap();
+                    for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+                        found.push((format!("{target} {name}"), member.clone()));
+                    }
+                    queue.push((String::new(), String::new(), schema.clone()));
+                }
+            });
+        }
+    }
+    found
+}
+
+/// What is said of texts, numbers and lists that callers send; each is bounded by more than its type.
+#[test]
+fn everything_that_callers_send_says_what_is_right() {
+    // Any text is right: filters that match what is there, opaque cursors, headers with a lenient reader, OAuth's own.
+    let free = [
+        "subject",
+        "external_ref",
+        "q",
+        "type",
+        "cursor",
+        "after",
+        "Prefer",
+        "If-None-Match",
+        "Last-Event-ID",
+        "Range",
+        "client_id",
+        "client_secret",
+        "artifacts",
+    ];
+    let mut looked = 0;
+    for (place, schema) in sent(&document()) {
+        if free.contains(&place.rsplit(' ').next().unwrap()) && schema.get("maxLength").is_none() {
+            continue;
+        }
+        let is = |kind: &str| {
+            schema["type"] == kind || schema["type"].as_array().is_some_and(|all| all.contains(&json!(kind)))
+        };
+        let says = |names: &[&str]| names.iter().any(|name| !schema[*name].is_null());
+        assert!(!is("string") || says(&["maxLength", "pattern", "format", "anyOf"]), "{place}: which text? {schema}");
+        assert!(!is("integer") || (says(&["minimum"]) && says(&["maximum"])), "{place}: how many? {schema}");
+        let is_query = schema["items"]["$ref"].is_string() || schema["items"]["pattern"].is_string();
+        assert!(!is("array") || is_query || says(&["maxItems"]), "{place}: how many entries? {schema}");
+        looked += 1;
+    }
+    assert!(looked > 200, "{looked}");
+}
+
+#[test]
+fn every_link_leads_to_an_operation_and_names_the_parameters_of_its_path() {
+    let document = document();
+    let all = operations(&document);
+    let links = document["components"]["links"].as_object().unwrap();
+    for (name, link) in links {
+        let (path, _, _) =
+            all.iter().find(|(_, _, operation)| operation["operationId"] == link["operationId"]).unwrap();
+        let wanted: BTreeSet<_> = path.split('{').skip(1).map(|rest| rest.split('}').next().unwrap()).collect();
+        let given: BTreeSet<_> = link["parameters"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(given, wanted, "{name}");
+        let (_, _, source) = all
+            .iter()
+            .find(|(_, _, source)| name.starts_with(&format!("{}_then_", source["operationId"].as_str().unwrap())))
+            .unwrap();
+        for pointer in link["parameters"]
+            .as_object()
+            .unwrap()
+            .values()
+            .filter_map(|value| value.as_str()?.strip_prefix("$response.body#"))
+        {
+            for (status, response) in
+                source["responses"].as_object().unwrap().iter().filter(|(status, _)| status.starts_with('2'))
+            {
+                let example = &response["content"]["application/json"]["example"];
+                assert!(
+                    example.pointer(pointer).is_some_and(Value::is_string),
+                    "{name} {status}: nothing at {pointer}"
+                );
+            }
+        }
+    }
+    assert!(links.len() > 50, "{}", links.len());
+}
+
 #[tokio::test]
 async fn every_documented_operation_is_answered_by_the_router() {
     let world = World::new().await;

@@ -46,6 +46,9 @@ pub enum Origin {
 }
 
 impl Origin {
+    /// Every kind's name.
+    pub const KINDS: &'static [&'static str] = &["human", "schedule", "webhook", "task"];
+
     /// The kind's name.
     pub fn kind(&self) -> &'static str {
         match self {

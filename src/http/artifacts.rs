@@ -27,7 +27,7 @@ use crate::service::artifacts::StoredArtifact;
 
 /// An artifact of the store.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ArtifactView {
+pub struct StoredArtifactView {
     /// `sha256:` and 64 lower-case hexadecimal digits.
     digest: String,
     /// Its size in bytes.
@@ -39,7 +39,7 @@ pub struct ArtifactView {
     created_at: String,
 }
 
-impl From<&StoredArtifact> for ArtifactView {
+impl From<&StoredArtifact> for StoredArtifactView {
     fn from(artifact: &StoredArtifact) -> Self {
         Self {
             digest: artifact.digest.to_string(),
@@ -69,8 +69,8 @@ pub fn allowance(app: &App, request: &Request) -> Duration {
         ("digest" = String, Path, description = "`sha256:` and 64 lower-case hexadecimal digits")),
     request_body(content = String, content_type = "application/octet-stream",
         description = "The bytes; the Content-Type is kept, with a charset at most"),
-    responses((status = 201, description = "It is kept", body = ArtifactView),
-        (status = 200, description = "It was there already", body = ArtifactView)))]
+    responses((status = 201, description = "It is kept", body = StoredArtifactView),
+        (status = 200, description = "It was there already", body = StoredArtifactView)))]
 pub async fn send(State(app): State<App>, auth: Authenticated, request: Request) -> Answer {
     auth.caller.may_send_artifacts()?;
     let digest = Digest::parse(auth.param("digest"));
@@ -88,7 +88,7 @@ pub async fn send(State(app): State<App>, auth: Authenticated, request: Request)
     let sent =
         app.service().send_artifact(&auth.caller, digest, &media_type, declared, body.into_data_stream()).await?;
     let status = if sent.repeated { StatusCode::OK } else { StatusCode::CREATED };
-    json(status, &ArtifactView::from(&sent.artifact))
+    json(status, &StoredArtifactView::from(&sent.artifact))
 }
 
 /// Read an artifact.
@@ -100,9 +100,8 @@ pub async fn send(State(app): State<App>, auth: Authenticated, request: Request)
         ("digest" = String, Path, description = "`sha256:` and 64 lower-case hexadecimal digits"),
         ("Range" = Option<String>, Header, description = "`bytes=0-499`, `bytes=500-` or `bytes=-500`")),
     responses((status = 200, description = "The bytes, in the media type that they came with",
-            content_type = "application/octet-stream", body = String),
-        (status = 206, description = "The range of them that was asked for",
-            content_type = "application/octet-stream", body = String),
+            content_type = "*/*", body = String),
+        (status = 206, description = "The range of them that was asked for", content_type = "*/*", body = String),
         (status = 304, description = "It is what If-None-Match names")))]
 pub async fn read(State(app): State<App>, auth: Authenticated, method: Method, headers: HeaderMap) -> Answer {
     let artifact = app.service().artifact(&auth.caller, auth.param("digest")).await?;

@@ -23,7 +23,7 @@ use crate::service::children::NewChildCall;
 /// Tasks of a page of a tree when the query does not say.
 const TREE_PAGE_DEFAULT: u32 = 200;
 /// The most tasks of a page of a tree.
-const TREE_PAGE_MAX: u32 = 1_000;
+pub const TREE_PAGE_MAX: u32 = 1_000;
 
 /// A task to delegate.
 #[derive(Debug, Deserialize, ToSchema)]

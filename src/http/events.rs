@@ -85,7 +85,7 @@ pub struct AppendEvents {
             description = "Hold the answer for up to so many seconds, until there is an event; not beside before_seq"),
         ("Prefer" = Option<String>, Header, description = "`wait=20` asks for the same, at most for 55 seconds"),
         ("If-None-Match" = Option<String>, Header, description = "The `ETag` of what the caller has; not beside wait"),
-        ("Last-Event-ID" = Option<i64>, Header,
+        ("Last-Event-ID" = Option<String>, Header,
             description = "Of a stream: strictly after this seq, whatever after_seq says")),
     responses((status = 200, description = "Events; the Link header leads on. As application/x-ndjson one a line, each \
         with its task_id, and to the end of the log unless there is a limit",

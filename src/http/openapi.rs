@@ -1,6 +1,9 @@
 //! The OpenAPI document: generated from the handlers, completed here with what holds everywhere.
 
 mod examples;
+mod headers;
+mod links;
+mod rules;
 
 use std::sync::LazyLock;
 
@@ -14,6 +17,7 @@ use crate::domain::outcome::{Outcome, OutcomeReason};
 use crate::domain::principal::Role;
 use crate::domain::request::{RequestKind, RequestStatus};
 use crate::domain::status::{Control, Status};
+use crate::domain::task::Origin;
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -45,7 +49,6 @@ pub(super) fn text() -> &'static str {
 
 /// The closed sets behind strings. Readers must expect more: the sets grow.
 fn open_enums() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
-    let origins: &[&str] = &["human", "schedule", "webhook", "task"];
     vec![
         ("TaskView", "status", Status::NAMES),
         ("TaskView", "control", Control::NAMES),
@@ -55,7 +58,7 @@ fn open_enums() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
         ("TaskState", "control", Control::NAMES),
         ("TaskState", "outcome", Outcome::NAMES),
         ("TaskState", "outcome_reason", OutcomeReason::NAMES),
-        ("OriginView", "kind", origins),
+        ("OriginView", "kind", Origin::KINDS),
         ("RelatedTaskView", "status", Status::NAMES),
         ("RelatedTaskView", "outcome", Outcome::NAMES),
         ("RelatedTaskView", "outcome_reason", OutcomeReason::NAMES),
@@ -92,23 +95,40 @@ fn complete(document: &mut Value) {
             place.insert("x-extensible-enum".to_owned(), json!(names));
         }
     }
+    document["servers"] = json!([{"url": "/", "description": "The server that answers this document"}]);
+    document["components"]["headers"] = headers::components();
+    rules::complete(document);
+    links::complete(document);
     let schemas = document["components"]["schemas"].as_object().cloned().unwrap_or_default();
     let Some(paths) = document["paths"].as_object_mut() else { return };
     for (path, operations) in paths {
         let Some(operations) = operations.as_object_mut() else { continue };
         for (method, operation) in operations {
             complete_operation(path, method, operation);
+            raw_bytes(operation);
+            headers::complete(operation);
             examples::complete(operation, &schemas);
         }
     }
 }
 
+/// Bodies that are bytes and no text: a client must not decode them.
+fn raw_bytes(operation: &mut Value) {
+    let complete = |body: &mut Value| {
+        for media_type in ["application/octet-stream", "*/*"] {
+            if let Some(place) = body.get_mut("content").and_then(|content| content.get_mut(media_type)) {
+                place["schema"] = json!({"type": "string", "format": "binary"});
+            }
+        }
+    };
+    operation.get_mut("requestBody").into_iter().for_each(complete);
+    operation["responses"].as_object_mut().into_iter().flat_map(Map::values_mut).for_each(complete);
+}
+
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let has_body = !operation["requestBody"].is_null();
     let scoped = path.starts_with("/organizations/");
-    if scoped {
-        operation["security"] = json!([{"bearer": []}]);
-    }
+    operation["security"] = if scoped { json!([{"bearer": []}]) } else { json!([]) };
     let mut problems: Vec<(&str, &str, &str, &str)> = Vec::new();
     if scoped {
         problems.push(("401", "unauthenticated", "The token is missing, wrong or revoked", "Unauthorized"));
@@ -169,14 +189,6 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     }
     problems.push(("503", "unavailable", "Try again; see Retry-After", "Service Unavailable"));
     let Some(responses) = operation["responses"].as_object_mut() else { return };
-    if responses.contains_key("304") {
-        for status in ["200", "304"] {
-            responses[status]["headers"]["ETag"] = json!({
-                "description": "The version: the log's length, and what else the answer depends on",
-                "schema": {"type": "string"}, "example": "\"17\""
-            });
-        }
-    }
     for (status, code, description, title) in problems {
         responses.entry(status).or_insert_with(|| problem_response(status, code, description, title));
     }

@@ -18,14 +18,14 @@ use crate::domain::outcome::{Ending, Outcome};
 use crate::domain::payload::JsonText;
 use crate::domain::refusal::Checked;
 
-/// What a harness says of the ending.
+/// What a harness says of the ending, kept verbatim whatever it holds: no ending is refused for its words.
 #[derive(Debug, Deserialize, ToSchema)]
 #[allow(dead_code, reason = "describes the body; it is read field by field, so that one answer names every fault")]
 pub struct OutcomeResult {
-    /// In a few sentences.
-    summary: Option<String>,
-    /// What was made.
-    artifacts: Option<Vec<Value>>,
+    /// A text: in a few sentences.
+    summary: Option<Value>,
+    /// A list: what was made.
+    artifacts: Option<Value>,
 }
 
 /// How a task ends.

@@ -22,6 +22,7 @@ use crate::domain::principal::Permission;
 use crate::domain::read::Fields;
 use crate::domain::refusal::{Checked, Refusal};
 use crate::domain::request::{Request, RequestStatus};
+use crate::domain::task::Origin;
 use crate::service::create::{ACCOUNTABLE, DELIVERY, NewTaskBody, NewTaskCall, OriginClaim, SCHEDULED_TASK, WEBHOOK};
 use crate::service::{Principal, Sort, TaskFilter, TaskPosition};
 
@@ -210,6 +211,9 @@ pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> 
         text: parameters.text("q").map(str::to_owned),
         ..TaskFilter::default()
     };
+    if filter.origin_kind.as_deref().is_some_and(|kind| !Origin::KINDS.contains(&kind)) {
+        parameters.fault("origin_kind", format!("must be one of {}", Origin::KINDS.join(", ")));
+    }
     if filter.text.as_ref().is_some_and(|text| !(SEARCH_MIN..=TITLE_MAX).contains(&text.chars().count())) {
         parameters.fault("q", format!("must have {SEARCH_MIN} to {TITLE_MAX} characters, a short id counts as well"));
     }

@@ -106,6 +106,7 @@ async fn bounds_and_values_of_a_filter_are_checked() {
         ("mine=perhaps", "mine"),
         ("label=team", "label"),
         ("sort=title", "sort"),
+        ("origin_kind=email", "origin_kind"),
         ("q=ab", "q"),
         ("q=%C3%BC%C3%BC", "q"),
     ] {

@@ -17,6 +17,8 @@ use serde::Serialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub use self::models::ALIASES_MAX;
+
 use super::auth::Authenticated;
 use super::body::Body;
 use super::query::Query;

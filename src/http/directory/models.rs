@@ -18,7 +18,7 @@ use crate::http::query::Query;
 use crate::http::respond::{Answer, ok};
 
 /// The most aliases of a model.
-const ALIASES_MAX: usize = 100;
+pub const ALIASES_MAX: usize = 100;
 
 /// A model as it shall be. Prices are US dollars per million tokens, a number or a decimal string with at most six
 /// decimals; an absent one is unknown, which is not zero.
