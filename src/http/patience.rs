@@ -60,7 +60,7 @@ impl Timer for Patience {
             (self.header_timeout, Duration::ZERO)
         } else {
             let soon = IDLE_AFTER.min(self.idle_timeout);
-            (soon, self.idle_timeout - soon)
+            (soon, self.idle_timeout.saturating_sub(soon))
         };
         Box::pin(Wait {
             seen: Arc::clone(&self.seen),

@@ -35,17 +35,24 @@ impl Store {
             let written = if is_append(change) || (is_report(change) && account.is_some()) {
                 self.write_grouped(change, account).await?
             } else {
-                let mut lease = self.lease().await?;
-                let written = self.write_plain(&mut lease, change, account).await?;
-                lease.done().await?;
-                written
+                self.write_alone(change, account).await?
             };
-            return if written { Ok(()) } else { self.explain(change).await };
+            return if written { Ok(()) } else { Box::pin(self.explain(change)).await };
         }
+        // Rarer, and what it holds while it waits would be room in every append.
+        Box::pin(self.commit_guarded(change, account, &refs)).await
+    }
+
+    async fn commit_guarded(
+        &self,
+        change: &Change,
+        account: Option<AccountId>,
+        refs: &[ArtifactRef],
+    ) -> Result<(), CommitError> {
         let mut lease = self.transaction().await?;
         self.hold_guards(&mut lease, change).await?;
         // A lease that is dropped rolls back.
-        if !self.write_with(&mut lease, change, account, &refs).await? {
+        if !self.write_with(&mut lease, change, account, refs).await? {
             drop(lease);
             return self.explain(change).await;
         }

@@ -7,7 +7,7 @@
 //! one of the ids) touches none of the others.
 
 use std::collections::VecDeque;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -116,15 +116,20 @@ impl Store {
         change: &Arc<Change>,
         account: Option<AccountId>,
     ) -> Result<bool, CommitError> {
-        let Some(written) = self.queue(change, account) else {
-            return Ok(within(Turn(Some(self.clone())), self.write_alone(change, account)).await?);
+        let turn = match self.queue(change, account) {
+            None => Some(Turn(Some(self.clone()))),
+            Some(written) => match written.await {
+                Ok(Ok(Written::Yes)) => return Ok(true),
+                Ok(Ok(Written::No)) => None,
+                Ok(Err(fault)) => return Err(fault.into()),
+                Err(_) => return Err(StoreError::Unavailable(sqlx::Error::WorkerCrashed).into()),
+            },
         };
-        match written.await {
-            Ok(Ok(Written::Yes)) => Ok(true),
-            Ok(Ok(Written::No)) => Ok(self.write_alone(change, account).await?),
-            Ok(Err(fault)) => Err(fault.into()),
-            Err(_) => Err(StoreError::Unavailable(sqlx::Error::WorkerCrashed).into()),
-        }
+        let alone = pin!(self.write_alone(change, account));
+        Ok(match turn {
+            Some(turn) => within(turn, alone).await?,
+            None => alone.await?,
+        })
     }
 
     /// A place among those that wait; none when it is its turn at once.
@@ -149,7 +154,7 @@ impl Store {
         Some(told)
     }
 
-    async fn write_alone(&self, change: &Change, account: Option<AccountId>) -> Result<bool, sqlx::Error> {
+    pub(super) async fn write_alone(&self, change: &Change, account: Option<AccountId>) -> Result<bool, sqlx::Error> {
         let mut lease = self.lease().await?;
         let written = self.write_plain(&mut lease, change, account).await?;
         lease.done().await?;
@@ -161,7 +166,7 @@ impl Store {
         let turn = Turn(Some(self.clone()));
         let (changes, tell): (Vec<_>, Vec<_>) =
             group.into_iter().map(|waiting| ((waiting.change, waiting.account), waiting.written)).unzip();
-        let outcome = within(turn, self.write_together(&changes)).await.map_err(StoreError::from);
+        let outcome = within(turn, pin!(self.write_together(&changes))).await.map_err(StoreError::from);
         // The callers have their changes for themselves again.
         drop(changes);
         let count = tell.len();
@@ -191,8 +196,7 @@ impl Store {
 }
 
 /// Lets go of the turn when the work is done or takes too long; the work goes on.
-async fn within<T>(turn: Turn, work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
+async fn within<T>(turn: Turn, mut work: Pin<&mut impl Future<Output = T>>) -> T {
     let done = timeout(TURN_TIME_MAX, &mut work).await;
     drop(turn);
     match done {
