@@ -230,6 +230,7 @@ proptest! {
         prop_assert_eq!(read.is_ok(), low && fraction <= i64::from(PRICE_DECIMALS), "{} {:?}", text, read);
         if let Ok(price) = read {
             prop_assert_eq!(price.to_string(), shown.clone());
+            prop_assert_eq!(Money::new(price.decimal()).unwrap().to_string(), shown.clone());
             let below = format!("-{text}").parse::<Price>();
             prop_assert_eq!(below.is_err(), shown != "0", "{:?}", below);
         }

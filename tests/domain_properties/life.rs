@@ -119,6 +119,15 @@ impl Life {
         Some(Stepped { before, command, decision })
     }
 
+    /// Writes what `command` leads to, which must be something.
+    pub fn write(&mut self, command: Command) -> Change {
+        let decision = self.decide(&self.task, command);
+        let Ok(Decision::Change(change)) = decision else { panic!("nothing was written: {decision:?}") };
+        self.task = change.next().clone();
+        self.ids += 1_000;
+        *change
+    }
+
     /// Decides on `task` with the same clock and ids as [`take`](Self::take) would.
     pub fn decide(&self, task: &Aggregate, command: Command) -> Result<Decision, Refusal> {
         let mut ids = self.ids;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs)]
 
+mod cases;
 mod chain;
 mod life;
 mod rules;
