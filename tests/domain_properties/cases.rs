@@ -1,5 +1,7 @@
 //! Single cases of the decision table that random lives meet too rarely to hold them.
 
+use std::time::Duration;
+
 use mandate::domain::aggregate::Aggregate;
 use mandate::domain::change::{Change, Context, Decision};
 use mandate::domain::command::{ClaimedOutcome, Command, HarnessEvent, NewReport, NewSession};
@@ -7,8 +9,9 @@ use mandate::domain::decide::{self, Ascent, Delegation};
 use mandate::domain::event::{Actor, ActorKind, Channel, EventType};
 use mandate::domain::ids::{AccountId, EventId, ModelId, PersonId, SessionId, ShortId, TaskId};
 use mandate::domain::money::{Money, Prices, TokenCounts};
-use mandate::domain::outcome::{Ending, Outcome};
+use mandate::domain::outcome::{Ending, Outcome, OutcomeReason};
 use mandate::domain::refusal::Refusal;
+use mandate::domain::status::Status;
 use mandate::domain::time::Timestamp;
 use mandate::domain::usage::PricedModel;
 use uuid::Uuid;
@@ -121,6 +124,42 @@ fn a_heartbeat_is_refused_by_what_is_closed() {
     life.write(outcome());
     for session in [session, other] {
         assert!(matches!(life.task.heartbeat_refusal(session), Some(Refusal::TaskClosed { .. })));
+    }
+}
+
+fn cancelled() -> Command {
+    let ending = Ending::new(Outcome::CancelledByHuman, Some(OutcomeReason::CancelSeen)).unwrap();
+    Command::SetOutcome { session: Ok(None), outcome: Ok(ClaimedOutcome { ending, result: None }) }
+}
+
+#[test]
+fn a_harness_says_that_a_person_cancelled_only_when_one_did() {
+    let mut life = Life::begin(None);
+    let session = open(&mut life, "one");
+    assert_eq!(life.decide(&life.task, cancelled()), Err(Refusal::NotCancelled(Status::Running)));
+    life.write(Command::Cancel { reason: Ok(None), force: Ok(false) });
+    assert_eq!(life.task.heartbeat_refusal(session), None);
+    life.write(cancelled());
+    assert_eq!(life.task.task().facts().ending.map(Ending::outcome), Some(Outcome::CancelledByHuman));
+}
+
+#[test]
+fn the_time_limit_runs_from_the_first_session_and_ends_the_task_when_it_has_passed() {
+    let mut life = Life::begin(None);
+    let begun = life.now;
+    let at = |life: &mut Life, seconds: u64| {
+        life.now = begun.plus(Duration::from_secs(seconds));
+        life.decide(&life.task, Command::TimeOut)
+    };
+    // Nobody works it yet.
+    assert_eq!(at(&mut life, 100_000), Ok(Decision::Unchanged));
+    life.now = begun;
+    open(&mut life, "one");
+    assert_eq!(at(&mut life, 1_199), Ok(Decision::Unchanged));
+    for seconds in [1_200, 1_201] {
+        let Ok(Decision::Change(change)) = at(&mut life, seconds) else { panic!("it goes on after {seconds} s") };
+        let ending = change.next().task().facts().ending;
+        assert_eq!(ending.and_then(Ending::reason), Some(OutcomeReason::TaskTimeout));
     }
 }
 

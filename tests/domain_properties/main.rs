@@ -4,6 +4,7 @@
 
 mod cases;
 mod chain;
+mod dependencies;
 mod life;
 mod rules;
 mod step;
