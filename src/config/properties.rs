@@ -61,7 +61,7 @@ proptest! {
                 // The one that must be set, those whose rules name it, and the setting itself.
                 prop_assert!(faults.iter().all(|fault| !fault.setting.is_empty()));
             }
-            Err(SettingsError::Read(fault)) => prop_assert!(fault.to_string().contains(&name), "{} {}", name, fault),
+            Err(SettingsError::Read(fault)) => prop_assert!(fault.to_string().contains(name), "{} {}", name, fault),
             Err(other) => prop_assert!(false, "{} = {}: {}", name, value, other),
         }
     }
@@ -93,7 +93,7 @@ proptest! {
         let value = match spoil {
             0 => format!("\"{before}{SECRET}\""),
             1 => format!("\"{before}{SECRET}"),
-            2 => format!("{SECRET}"),
+            2 => SECRET.to_owned(),
             _ => format!("[\"{SECRET}\"]"),
         };
         let text = format!("[{part}]\n{setting} = {value}\n{}\n", wrong.join("\n"));

@@ -186,7 +186,8 @@ mod tests {
         (vec((tag, "[ \t]{0,2},[ \t,]{0,3}"), 1..5), ",{0,2}").prop_map(|(items, before)| {
             let mut text = before;
             for ((weak, tag), after) in &items {
-                text += &format!("{}\"{tag}\"{after}", if *weak { "W/" } else { "" });
+                let weak = if *weak { "W/" } else { "" };
+                text.extend([weak, "\"", tag, "\"", after]);
             }
             (text, items.into_iter().map(|(tag, _)| tag).collect())
         })

@@ -6,6 +6,7 @@ mod cases;
 mod chain;
 mod dependencies;
 mod life;
+mod questions;
 mod rules;
 mod step;
 mod trees;
