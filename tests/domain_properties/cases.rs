@@ -143,6 +143,64 @@ fn a_harness_says_that_a_person_cancelled_only_when_one_did() {
     assert_eq!(life.task.task().facts().ending.map(Ending::outcome), Some(Outcome::CancelledByHuman));
 }
 
+fn close(session: SessionId) -> Command {
+    Command::CloseSession { session, reason: Ok("done".to_owned()) }
+}
+
+fn ending_of(life: &Life) -> Option<OutcomeReason> {
+    life.task.task().facts().ending.and_then(Ending::reason)
+}
+
+#[test]
+fn a_task_that_is_worked_already_does_not_count_again() {
+    let mut life = Life::begin(None);
+    let session = |key: &str, takeover| {
+        let session = NewSession { session_key: key.to_owned(), harness_instance: None, takeover };
+        Command::OpenSession { session: Ok(session), max_concurrent_tasks: Some(3) }
+    };
+    assert_eq!(life.write(session("one", false)).guards().concurrency, Some(3));
+    assert_eq!(life.write(session("two", false)).guards().concurrency, None);
+    assert_eq!(life.decide(&life.task, session("two", true)), Ok(Decision::Unchanged));
+    life.write(session("three", true));
+    let open = life.task.sessions().iter().filter(|session| session.is_open());
+    let open: Vec<_> = open.map(|session| (session.session_key.as_str(), session.generation)).collect();
+    assert_eq!(open, [("three", 3)]);
+    // What was taken over neither opens again nor closes.
+    let first = life.task.sessions().iter().find(|session| session.session_key == "one").unwrap().id;
+    let again = life.decide(&life.task, session("one", false));
+    assert!(matches!(&again, Err(Refusal::SessionClosed { reason, .. }) if reason == "superseded"), "{again:?}");
+    assert!(matches!(life.decide(&life.task, close(first)), Err(Refusal::SessionSuperseded { .. })));
+}
+
+#[test]
+fn a_cancelled_task_ends_with_its_last_session_and_another_waits_for_the_next() {
+    let mut life = Life::begin(None);
+    let (one, two) = (open(&mut life, "one"), open(&mut life, "two"));
+    for session in [one, two] {
+        life.write(close(session));
+        assert_eq!(life.task.task().facts().ending, None);
+    }
+    assert_eq!(life.task.task().facts().status, Status::Queued);
+    assert_eq!(life.decide(&life.task, close(one)), Ok(Decision::Unchanged));
+    for (lost, expected) in [(false, OutcomeReason::CancelSeen), (true, OutcomeReason::HarnessLost)] {
+        let mut life = Life::begin(None);
+        let (one, two) = (open(&mut life, "one"), open(&mut life, "two"));
+        life.write(Command::Cancel { reason: Ok(None), force: Ok(false) });
+        let since = life.now;
+        let end = |session| {
+            if lost { Command::LoseSessions { sessions: vec![session], silent_since: since } } else { close(session) }
+        };
+        let change = life.write(end(one));
+        assert_eq!(change.guards().silent, lost.then(|| (vec![one], since)));
+        assert_eq!(ending_of(&life), None);
+        if lost {
+            assert_eq!(life.decide(&life.task, end(one)), Ok(Decision::Unchanged));
+        }
+        life.write(end(two));
+        assert_eq!(ending_of(&life), Some(expected));
+    }
+}
+
 #[test]
 fn the_time_limit_runs_from_the_first_session_and_ends_the_task_when_it_has_passed() {
     let mut life = Life::begin(None);
