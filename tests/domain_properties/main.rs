@@ -4,6 +4,7 @@
 
 mod cases;
 mod chain;
+mod corrections;
 mod dependencies;
 mod life;
 mod questions;
