@@ -178,7 +178,9 @@ proptest! {
         let fits = text.strip_prefix("sha256:").is_some_and(|digits| {
             digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'))
         });
-        prop_assert_eq!(Digest::parse(&text).map(|digest| digest.to_string()), fits.then_some(text));
+        let read = Digest::parse(&text);
+        prop_assert_eq!(read.map(|digest| format!("{digest:?}")), fits.then(|| text.clone()));
+        prop_assert_eq!(read.map(|digest| digest.to_string()), fits.then_some(text));
     }
 
     #[test]

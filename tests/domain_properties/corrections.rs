@@ -49,6 +49,7 @@ fn place(refused: Result<Decision, Refusal>) -> Place {
 fn a_correction_writes_the_difference_and_names_the_first_report() {
     let (mut life, first) = reported();
     assert_eq!((first.cost.unwrap().to_string(), first.corrects), ("1".to_owned(), None));
+    assert_eq!((first.unmeasured_delta, first.unpriced_delta), (0, 0));
     let of_first = correction(&[&first]);
     let second = life.write(report("sonnet", Some(model(1, "1")), Some(250_000), of_first));
     let second = second.ledger().unwrap().clone();
@@ -113,6 +114,7 @@ fn what_was_not_measured_is_measured_by_its_correction() {
     let mut life = Life::begin(None);
     let first = life.write(report("sonnet", Some(model(1, "1")), None, None)).ledger().unwrap().clone();
     assert_eq!((first.measured, first.cost, first.unmeasured_delta), (false, None, 1));
+    assert_eq!(first.unpriced_delta, 0);
     let change = life.write(report("sonnet", Some(model(1, "1")), Some(2_000_000), correction(&[&first])));
     let row = change.ledger().unwrap();
     assert_eq!((row.measured, row.cost.unwrap().to_string(), row.unmeasured_delta), (true, "2".to_owned(), -1));
