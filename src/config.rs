@@ -7,6 +7,8 @@ mod issuers;
 mod part;
 mod parts;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;

@@ -295,7 +295,7 @@ impl Harness {
         types: &[&str],
         is_it: impl Fn(&Value) -> bool,
     ) -> Result<(), Halt> {
-        let types: String = types.iter().map(|name| format!("&type={name}")).collect();
+        let types: String = types.iter().flat_map(|name| ["&type=", name]).collect();
         loop {
             self.heartbeat(job).await?;
             let path = job.path(&format!("/events?after_seq={after}&wait=15{types}"));

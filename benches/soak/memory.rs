@@ -118,7 +118,7 @@ impl Life {
 /// Of PostgreSQL what its processes do not share.
 fn resident(name: &str, pid: u32) -> Result<u64, Failure> {
     if name != "PostgreSQL" {
-        return Ok(field(pid, "VmRSS:")?);
+        return field(pid, "VmRSS:");
     }
     let mut sum = field(pid, "RssAnon:")?;
     for entry in std::fs::read_dir("/proc")? {

@@ -97,7 +97,7 @@ pub async fn prove(
         .into());
     }
     let audit = world.command().arg("audit").output().await?;
-    proven.audit = String::from_utf8_lossy(&audit.stdout).trim_end().to_owned();
+    String::from_utf8_lossy(&audit.stdout).trim_end().clone_into(&mut proven.audit);
     let expected =
         format!("{} tasks, {} events and {} reports audited, 0 findings", proven.tasks, proven.events, proven.reports);
     if !audit.status.success() || proven.audit != expected {

@@ -212,10 +212,14 @@ impl World {
                 postgres.ended().await;
                 Ok(())
             }
-            Part::Kafka if way == Way::Asked => Ok(block_in_place(|| self.kafka.stop())),
-            Part::Kafka => Ok(block_in_place(|| self.kafka.kill())),
-            Part::ClickHouse if way == Way::Asked => Ok(block_in_place(|| self.clickhouse.stop())),
-            Part::ClickHouse => Ok(block_in_place(|| self.clickhouse.kill())),
+            Part::Kafka => {
+                block_in_place(|| if way == Way::Asked { self.kafka.stop() } else { self.kafka.kill() });
+                Ok(())
+            }
+            Part::ClickHouse => {
+                block_in_place(|| if way == Way::Asked { self.clickhouse.stop() } else { self.clickhouse.kill() });
+                Ok(())
+            }
         }
     }
 

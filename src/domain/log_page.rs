@@ -73,6 +73,39 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_page_is_cut_to_its_limit_and_told_in_the_order_of_the_log() {
+        let page = |after_seq, before_seq| EventPage { after_seq, before_seq, types: Vec::new(), limit: 2 };
+        let forwards = page(Some(0), None);
+        assert_eq!(forwards.cut(vec![1, 2, 3]), (vec![1, 2], true));
+        assert_eq!(forwards.cut(vec![1, 2]), (vec![1, 2], false));
+        // Read from the end.
+        let backwards = page(None, Some(9));
+        assert!(backwards.is_backwards());
+        assert_eq!(backwards.cut(vec![8, 7, 6]), (vec![7, 8], true));
+        assert_eq!(backwards.cut(vec![8]), (vec![8], false));
+        assert!(!page(Some(1), Some(9)).is_backwards() && !page(None, None).is_backwards());
+    }
+
+    #[test]
+    fn a_log_has_news_when_it_has_grown_or_was_sealed() {
+        let head = |last_seq, closed, archived| LogHead { last_seq, closed, archived };
+        let seen = head(5, false, false);
+        assert!(head(6, false, false).is_news_after(&seen));
+        assert!(head(5, true, true).is_news_after(&seen));
+        for old in [seen, head(4, false, false), head(5, true, false)] {
+            assert!(!old.is_news_after(&seen), "{old:?}");
+        }
+        assert!(!head(5, true, true).is_news_after(&head(5, true, true)));
+        let joined = head(6, true, true);
+        for (one, other) in [(head(6, false, true), head(5, true, false)), (head(4, true, true), head(6, false, false))]
+        {
+            assert_eq!(one.joined(other), joined);
+            assert_eq!(other.joined(one), joined);
+        }
+        assert_eq!(seen.joined(seen), seen);
+    }
+
+    #[test]
     fn a_page_knows_what_it_must_hold() {
         let page = |after_seq, before_seq, limit| EventPage { after_seq, before_seq, types: Vec::new(), limit };
         for (page, last_seq, wanted) in [

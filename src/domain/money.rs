@@ -141,16 +141,11 @@ fn parse_decimal(text: &str) -> Result<Decimal, MoneyError> {
     if scale > scale_limit {
         return Err(MoneyError::Decimals(MONEY_DECIMALS));
     }
-    if trimmed.len() > 28 || scale < -i64::from(MONEY_MAGNITUDE) {
-        return Err(MoneyError::TooLarge);
-    }
-    let mut number = trimmed.parse::<i128>().map_err(|_| MoneyError::TooLarge)?;
-    let mut scale = scale;
-    while scale < 0 {
-        number = number.checked_mul(10).ok_or(MoneyError::TooLarge)?;
-        scale += 1;
-    }
-    let scale = u32::try_from(scale).map_err(|_| MoneyError::TooLarge)?;
+    // What 128 bits hold and 96 do not, `Decimal` refuses.
+    let number = trimmed.parse::<i128>().map_err(|_| MoneyError::TooLarge)?;
+    let power = u32::try_from((-scale).max(0)).ok().and_then(|power| 10_i128.checked_pow(power));
+    let number = power.and_then(|power| number.checked_mul(power)).ok_or(MoneyError::TooLarge)?;
+    let scale = u32::try_from(scale.max(0)).map_err(|_| MoneyError::TooLarge)?;
     let number = if negative { -number } else { number };
     Decimal::try_from_i128_with_scale(number, scale).map_err(|_| MoneyError::TooLarge)
 }
@@ -363,6 +358,67 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_text_that_is_too_long_is_too_large_if_it_is_a_number() {
+        let number = |digits: usize| format!("{}1", "0".repeat(digits - 1)).parse::<Money>();
+        assert_eq!(number(NUMBER_TEXT_MAX).unwrap().to_string(), "1");
+        for digits in [NUMBER_TEXT_MAX + 1, NUMBER_TEXT_MAX + 2, 2 * NUMBER_TEXT_MAX] {
+            assert_eq!(number(digits), Err(MoneyError::TooLarge), "{digits}");
+        }
+        assert_eq!("x".repeat(2 * NUMBER_TEXT_MAX).parse::<Money>(), Err(MoneyError::Format));
+        for large in ["1e17", "1e2147483647", "9".repeat(30).as_str(), "9".repeat(60).as_str(), "12345678901234567.5"] {
+            assert_eq!(large.parse::<Money>(), Err(MoneyError::TooLarge), "{large}");
+        }
+        assert_eq!("1e-2147483647".parse::<Money>(), Err(MoneyError::Decimals(MONEY_DECIMALS)));
+    }
+
+    #[test]
+    fn a_price_that_is_not_there_is_the_other_ones() {
+        let prices = |texts: [Option<&str>; 4]| {
+            let [input, output, read, write] = texts.map(|text| text.map(|text| text.parse().unwrap()));
+            Prices {
+                input_cost_per_million: input,
+                output_cost_per_million: output,
+                cache_read_cost_per_million: read,
+                cache_write_cost_per_million: write,
+            }
+        };
+        let own = prices([Some("1"), None, Some("3"), None]);
+        let other = prices([Some("5"), Some("6"), None, None]);
+        assert_eq!(own.or(other), prices([Some("1"), Some("6"), Some("3"), None]));
+    }
+
+    #[test]
+    fn counts_are_added_and_taken_away_one_by_one_or_not_at_all() {
+        let counts = |all: [i64; 4]| TokenCounts {
+            tokens_in: all[0],
+            tokens_out: all[1],
+            cache_read_tokens: all[2],
+            cache_write_tokens: all[3],
+        };
+        let (one, other) = (counts([10, 20, 30, 40]), counts([1, 2, 3, 4]));
+        assert_eq!(one.checked_add(other), Some(counts([11, 22, 33, 44])));
+        assert_eq!(one.checked_sub(other), Some(counts([9, 18, 27, 36])));
+        for nth in 0..4 {
+            let mut most = [0; 4];
+            most[nth] = i64::MAX;
+            assert_eq!(counts(most).checked_add(other), None);
+            most[nth] = i64::MIN;
+            assert_eq!(counts(most).checked_sub(other), None);
+        }
+    }
+
+    #[test]
+    fn a_count_that_no_report_may_name_has_no_cost() {
+        let prices = Prices { input_cost_per_million: Some("1".parse().unwrap()), ..Prices::default() };
+        let of = |count| cost(TokenCounts { tokens_in: count, ..TokenCounts::default() }, &prices);
+        assert_eq!(of(TOKENS_PER_REPORT_MAX).unwrap().unwrap().to_string(), "1000000");
+        assert_eq!(of(-TOKENS_PER_REPORT_MAX).unwrap().unwrap().to_string(), "-1000000");
+        for large in [TOKENS_PER_REPORT_MAX + 1, -TOKENS_PER_REPORT_MAX - 1, 2 * TOKENS_PER_REPORT_MAX] {
+            assert_eq!(of(large), Err(MoneyError::TooLarge), "{large}");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_cost_equals_the_integer_arithmetic(
@@ -379,7 +435,10 @@ mod tests {
         }
 
         #[test]
-        fn sums_are_exact_and_text_goes_round(a in -10_i64.pow(18)..10_i64.pow(18), b in -10_i64.pow(18)..10_i64.pow(18)) {
+        fn sums_are_exact_and_text_goes_round(
+            a in -10_i64.pow(18)..10_i64.pow(18),
+            b in -10_i64.pow(18)..10_i64.pow(18),
+        ) {
             let (x, y) = (Money::new(Decimal::new(a, 12)).unwrap(), Money::new(Decimal::new(b, 12)).unwrap());
             let sum = x.checked_add(y).unwrap();
             prop_assert_eq!(sum, Money::new(Decimal::new(a + b, 12)).unwrap());

@@ -318,3 +318,150 @@ pub fn redact_members(body: &mut Value<'_>, names: &[&str]) -> Vec<String> {
     }
     pointers
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::event::Channel;
+    use crate::domain::json::scan;
+    use crate::domain::refusal::Place;
+
+    /// What `read` makes of `body`, and the places of the faults.
+    fn read<T>(body: &str, read: impl FnOnce(&mut Fields<'_>) -> T) -> (T, Vec<String>) {
+        let value = scan(body.as_bytes()).unwrap().value;
+        let mut fields = Fields::new(&value, "/in");
+        let found = read(&mut fields);
+        let place = |fault: Fault| match fault.place {
+            Place::Body(pointer) => pointer,
+            other => panic!("no place in the body: {other:?}"),
+        };
+        (found, fields.into_faults().into_iter().map(place).collect())
+    }
+
+    fn at(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| format!("/in{name}")).collect()
+    }
+
+    #[test]
+    fn only_an_object_or_nothing_has_members() {
+        for body in ["{}", "null"] {
+            assert_eq!(read(body, |fields| fields.is_faultless()), (true, vec![]), "{body}");
+        }
+        for body in ["[]", "1", "\"x\"", "true"] {
+            assert_eq!(read(body, |fields| fields.is_faultless()), (false, at(&[""])), "{body}");
+        }
+        let absent = read(r#"{"a": null}"#, |fields| fields.member("a").is_none() && fields.member("b").is_none());
+        assert_eq!(absent, (true, vec![]));
+        assert_eq!(read("{}", |fields| fields.at("a/b~")), ("/in/a~1b~0".to_owned(), vec![]));
+    }
+
+    #[test]
+    fn a_text_has_its_length_and_is_not_blank() {
+        let text = |body: &str| read(body, |fields| fields.text("a", 2..=3));
+        assert_eq!(text(r#"{"a": "éé"}"#), ("éé".to_owned(), vec![]));
+        assert_eq!(text(r#"{"a": "abc"}"#), ("abc".to_owned(), vec![]));
+        for bad in ["{}", r#"{"a": null}"#, r#"{"a": "a"}"#, r#"{"a": "abcd"}"#, r#"{"a": "  "}"#, r#"{"a": 12}"#] {
+            assert_eq!(text(bad), (String::new(), at(&["/a"])), "{bad}");
+        }
+        assert_eq!(read(r#"{"a": "  "}"#, |fields| fields.text_opt("a", 0..=3)), (Some("  ".to_owned()), vec![]));
+        assert_eq!(read(r#"{"a": " \n"}"#, |fields| fields.text_opt("a", 1..=3)), (None, at(&["/a"])));
+        assert_eq!(read("{}", |fields| fields.text_opt("a", 1..=3)), (None, vec![]));
+    }
+
+    #[test]
+    fn what_is_parsed_is_a_text_that_is_one() {
+        let parsed = |body: &str| read(body, |fields| fields.parsed::<Channel>("a"));
+        assert_eq!(parsed(r#"{"a": "web"}"#), (Some(Channel::Web), vec![]));
+        for bad in ["{}", r#"{"a": "fax"}"#, r#"{"a": 1}"#] {
+            assert_eq!(parsed(bad), (None, at(&["/a"])), "{bad}");
+        }
+        assert_eq!(read("{}", |fields| fields.parsed_opt::<Channel>("a")), (None, vec![]));
+        let id = |body: &str| read(body, |fields| fields.id_opt::<Uuid>("a"));
+        assert_eq!(id(r#"{"a": "00000000-0000-0000-0000-000000000007"}"#), (Some(Uuid::from_u128(7)), vec![]));
+        assert_eq!(id("{}"), (None, vec![]));
+        for bad in [r#"{"a": "7"}"#, r#"{"a": 7}"#] {
+            assert_eq!(id(bad), (None, at(&["/a"])), "{bad}");
+        }
+    }
+
+    #[test]
+    fn truths_and_numbers_are_what_they_are() {
+        let truth = |body: &str| read(body, |fields| fields.bool("a"));
+        assert_eq!(truth(r#"{"a": true}"#), (true, vec![]));
+        assert_eq!(truth(r#"{"a": false}"#), (false, vec![]));
+        for bad in ["{}", r#"{"a": "true"}"#, r#"{"a": 1}"#] {
+            assert_eq!(truth(bad), (false, at(&["/a"])), "{bad}");
+        }
+        assert_eq!(read("{}", |fields| fields.bool_opt("a")), (None, vec![]));
+        let whole = |body: &str| read(body, |fields| fields.integer_opt("a", -1..=5));
+        for (body, expected) in [("{}", None), (r#"{"a": -1}"#, Some(-1)), (r#"{"a": 5}"#, Some(5))] {
+            assert_eq!(whole(body), (expected, vec![]), "{body}");
+        }
+        for bad in [r#"{"a": 6}"#, r#"{"a": -2}"#, r#"{"a": 1.0}"#, r#"{"a": 1e0}"#, r#"{"a": "1"}"#] {
+            assert_eq!(whole(bad), (None, at(&["/a"])), "{bad}");
+        }
+    }
+
+    #[test]
+    fn money_prices_and_times_say_what_is_wrong_with_them() {
+        let shown = |money: Option<Money>| money.map(|money| money.to_string());
+        for body in [r#"{"a": 0.50}"#, r#"{"a": "0.5"}"#, r#"{"a": 5e-1}"#] {
+            assert_eq!(read(body, |fields| shown(fields.money_opt("a"))), (Some("0.5".to_owned()), vec![]), "{body}");
+            let price = read(body, |fields| fields.price_opt("a").map(|price| price.to_string()));
+            assert_eq!(price, (Some("0.5".to_owned()), vec![]), "{body}");
+        }
+        assert_eq!(read("{}", |fields| shown(fields.money_opt("a"))), (None, vec![]));
+        for bad in [r#"{"a": -1}"#, r#"{"a": true}"#, r#"{"a": "1,5"}"#] {
+            assert_eq!(read(bad, |fields| shown(fields.money_opt("a"))), (None, at(&["/a"])), "{bad}");
+        }
+        let time = |body: &str| read(body, |fields| fields.time_opt("a").map(Timestamp::micros));
+        assert_eq!(time(r#"{"a": "1970-01-01T00:00:01Z"}"#), (Some(1_000_000), vec![]));
+        assert_eq!(time("{}"), (None, vec![]));
+        for bad in [r#"{"a": 1}"#, r#"{"a": "yesterday"}"#] {
+            assert_eq!(time(bad), (None, at(&["/a"])), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lists_are_bounded_and_name_the_entry_that_is_wrong() {
+        let length = |body: &str| read(body, |fields| fields.list("a", 2).len());
+        assert_eq!(length(r#"{"a": [1, 2]}"#), (2, vec![]));
+        assert_eq!(length("{}"), (0, vec![]));
+        for bad in [r#"{"a": [1, 2, 3]}"#, r#"{"a": {}}"#] {
+            assert_eq!(length(bad), (0, at(&["/a"])), "{bad}");
+        }
+        let texts = |body: &str| read(body, |fields| fields.texts("a", 4, 1..=2));
+        let (kept, faults) = texts(r#"{"a": ["x", "", "yz", 3]}"#);
+        assert_eq!((kept, faults), (vec!["x".to_owned(), "yz".to_owned()], at(&["/a/1", "/a/3"])));
+        assert_eq!(read("{}", |fields| fields.digests_opt("a", 2)), (None, vec![]));
+    }
+
+    #[test]
+    fn labels_are_a_bounded_map_of_bounded_texts() {
+        let labels = |body: &str| {
+            let (labels, faults) = read(body, |fields| fields.labels("a", 3, 2, 3));
+            (labels.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>(), faults)
+        };
+        let all = vec!["ab=xyz".to_owned(), "c=".to_owned()];
+        assert_eq!(labels(r#"{"a": {"ab": "xyz", "c": ""}}"#), (all, vec![]));
+        assert_eq!(labels("{}"), (vec![], vec![]));
+        for bad in [r#"{"a": []}"#, r#"{"a": {"a": "", "b": "", "c": "", "d": ""}}"#] {
+            assert_eq!(labels(bad), (vec![], at(&["/a"])), "{bad}");
+        }
+        let some = labels(r#"{"a": {"": "x", "abc": "x", "~": "wxyz"}}"#);
+        assert_eq!(some, (vec![], at(&["/a/", "/a/abc", "/a/~0"])));
+        assert_eq!(labels(r#"{"a": {"a": 1, "b": "y"}}"#), (vec!["b=y".to_owned()], at(&["/a/a"])));
+    }
+
+    #[test]
+    fn faults_from_elsewhere_count_and_what_is_redacted_is_named() {
+        let nothing = Value::Null;
+        let fields = Fields::new(&nothing, "").with_faults(&[Fault::new("/x", "is wrong")]);
+        assert!(matches!(fields.finish(7), Err(Refusal::Invalid(faults)) if faults.len() == 1));
+        assert_eq!(Fields::new(&nothing, "").finish(7), Ok(7));
+        let mut body = scan(br#"{"title": {"password": "hunter2"}, "other": {"password": "hunter2"}}"#).unwrap().value;
+        assert_eq!(redact_members(&mut body, &["title"]), ["/title/password"]);
+        assert_eq!(body.to_text(), r#"{"title":{"password":"[redacted]"},"other":{"password":"hunter2"}}"#);
+        assert_eq!(redact_members(&mut Value::Null, &["title"]), [""; 0]);
+    }
+}

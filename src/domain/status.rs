@@ -63,3 +63,25 @@ pub fn status(outcome: Option<Outcome>, control: Control, open_requests: u32, op
         Status::Queued
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_the_first_that_the_facts_allow() {
+        let done = Some(Outcome::DoneActed);
+        for (outcome, control, requests, sessions, expected) in [
+            (done, Control::Pause, 1, 1, Status::Closed),
+            (None, Control::Pause, 1, 1, Status::Paused),
+            (None, Control::Run, 1, 1, Status::Blocked),
+            (None, Control::Cancel, 2, 0, Status::Blocked),
+            (None, Control::Run, 0, 1, Status::Running),
+            (None, Control::Cancel, 0, 2, Status::Running),
+            (None, Control::Run, 0, 0, Status::Queued),
+        ] {
+            let facts = (outcome, control, requests, sessions);
+            assert_eq!(status(outcome, control, requests, sessions), expected, "{facts:?}");
+        }
+    }
+}

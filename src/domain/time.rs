@@ -115,3 +115,49 @@ impl<'de> serde::Deserialize<'de> for Timestamp {
         Self::parse(&text).map_err(serde::de::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_month_begins_on_its_first_day() {
+        for (text, start) in [
+            ("2026-01-31T09:30:00.000001Z", "2026-01-01T00:00:00Z"),
+            ("2026-02-01T00:00:00Z", "2026-02-01T00:00:00Z"),
+            ("2024-02-29T23:59:59.999999Z", "2024-02-01T00:00:00Z"),
+            ("2026-01-01T00:30:00+01:00", "2025-12-01T00:00:00Z"),
+        ] {
+            assert_eq!(at(text).month_start(), at(start), "{text}");
+        }
+    }
+
+    #[test]
+    fn time_ends_where_it_can_be_kept_no_longer() {
+        let (last, day) = (at("9999-12-31T23:59:59.999999Z"), Duration::from_hours(24));
+        assert_eq!(at("2026-01-31T09:30:00Z").plus(day), at("2026-02-01T09:30:00Z"));
+        assert_eq!(at("2026-02-01T09:30:00Z").minus(day), at("2026-01-31T09:30:00Z"));
+        assert_eq!(at("9999-12-31T23:00:00Z").plus(day), last);
+        assert_eq!(last.plus(Duration::MAX), last);
+        assert_eq!(at("1970-01-01T12:00:00Z").minus(day), Timestamp::EPOCH);
+        assert_eq!(last.minus(Duration::MAX), Timestamp::EPOCH);
+        assert_eq!(Timestamp::from_micros(last.micros() + 1), None);
+        let first = at("0001-01-01T00:00:00Z");
+        assert_eq!(Timestamp::from_micros(first.micros()), Some(first));
+        assert_eq!(Timestamp::from_micros(first.micros() - 1), None);
+        assert_eq!(Timestamp::parse("0001-01-01T00:30:00+01:00"), Err(TimestampError::Range));
+        assert_eq!(Timestamp::parse("2026-01-31T09:30:00"), Err(TimestampError::Format));
+    }
+
+    #[test]
+    fn an_instant_and_a_date_time_are_the_same() {
+        for text in ["1969-12-31T23:59:59.999999Z", "1970-01-01T00:00:00Z", "2299-06-01T01:02:03.000004Z"] {
+            let instant = at(text);
+            assert_eq!(Timestamp::from(OffsetDateTime::from(instant)), instant, "{text}");
+        }
+    }
+}

@@ -145,3 +145,83 @@ pub fn arrange(root: TaskId, tasks: Vec<TreeTask>) -> Option<Vec<Node>> {
     }
     Some(nodes)
 }
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn task(number: u128, parent: Option<u128>, created_at: i64, cost: &str) -> TreeTask {
+        let id = |number| TaskId(Uuid::from_u128(number));
+        let count = i64::try_from(number).unwrap();
+        TreeTask {
+            id: id(number),
+            short_id: ShortId(count),
+            parent: parent.map(id),
+            parent_short_id: None,
+            title: String::new(),
+            agent_id: AgentId(Uuid::nil()),
+            agent_slug: String::new(),
+            owner: PersonId::parse("ada").unwrap(),
+            depth: 0,
+            status: Status::Queued,
+            control: Control::Run,
+            outcome: number.is_multiple_of(2).then_some(Outcome::DoneActed),
+            outcome_reason: None,
+            budget: Some("5".parse().unwrap()),
+            cost_total: cost.parse().unwrap(),
+            set_aside: "1.5".parse().unwrap(),
+            tokens: TokenCounts { tokens_in: count, tokens_out: 10 * count, ..TokenCounts::default() },
+            unmeasured_reports: 100 * count,
+            unpriced_reports: 1_000 * count,
+            created_at: Timestamp::from_micros(created_at).unwrap(),
+            closed_at: None,
+        }
+    }
+
+    fn places(nodes: &[Node]) -> Vec<u128> {
+        nodes.iter().map(|node| node.task.id.0.as_u128()).collect()
+    }
+
+    #[test]
+    fn each_task_comes_before_its_children_which_come_by_their_creation_and_counts_once() {
+        let tasks = vec![
+            task(5, Some(3), 50, "0.5"),
+            task(4, Some(2), 40, "4"),
+            task(3, Some(2), 30, "0.25"),
+            task(2, Some(1), 20, "2"),
+            task(6, Some(2), 30, "0.125"),
+            // Of another tree.
+            task(9, Some(8), 10, "9"),
+            task(8, None, 10, "9"),
+        ];
+        let root = TaskId(Uuid::from_u128(2));
+        let nodes = arrange(root, tasks.clone()).unwrap();
+        // Those of the same instant come by their ids.
+        assert_eq!(places(&nodes), [2, 3, 5, 6, 4]);
+        let sums = |nth: usize| {
+            let totals = nodes[nth].subtree;
+            (totals.tasks, totals.open_tasks, totals.cost_total.to_string(), totals.tokens.tokens_in)
+        };
+        assert_eq!(sums(0), (5, 2, "6.875".to_owned(), 20));
+        assert_eq!(sums(1), (2, 2, "0.75".to_owned(), 8));
+        assert_eq!(sums(2), (1, 1, "0.5".to_owned(), 5));
+        let whole = nodes[0].subtree;
+        assert_eq!((whole.tokens.tokens_out, whole.unmeasured_reports, whole.unpriced_reports), (200, 2_000, 20_000));
+        assert_eq!(arrange(TaskId(Uuid::from_u128(7)), tasks), None);
+    }
+
+    #[test]
+    fn a_sum_that_is_not_exact_is_none() {
+        let large = "9000000000000000";
+        let tasks = vec![task(1, None, 1, large), task(2, Some(1), 2, large)];
+        assert_eq!(arrange(TaskId(Uuid::from_u128(1)), tasks), None);
+    }
+
+    #[test]
+    fn what_remains_is_neither_spent_nor_set_aside() {
+        assert_eq!(task(1, None, 1, "2").budget_remaining().unwrap().to_string(), "1.5");
+        assert_eq!(TreeTask { budget: None, ..task(1, None, 1, "2") }.budget_remaining(), None);
+    }
+}

@@ -148,3 +148,28 @@ pub fn price_correction(
         unpriced_delta: i16::from(full.is_none()) - unpriced,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_month_is_warned_of_from_eighty_percent_of_its_cap_on() {
+        let warning = |cost: &str, cap: &str| cap_warning(cost.parse().unwrap(), cap.parse().unwrap());
+        for (cost, cap, expected) in [
+            ("0", "10", None),
+            ("7.999999999999", "10", None),
+            ("8", "10", Some(CapWarning::At80)),
+            ("9.999999999999", "10", Some(CapWarning::At80)),
+            ("10", "10", Some(CapWarning::At100)),
+            ("11", "10", Some(CapWarning::At100)),
+            // Without anything to spend everything is too much, and nothing is nothing.
+            ("0", "0", None),
+            ("0.000000000001", "0", Some(CapWarning::At100)),
+            ("-1", "10", None),
+            ("-1", "0", None),
+        ] {
+            assert_eq!(warning(cost, cap), expected, "{cost} of {cap}");
+        }
+    }
+}

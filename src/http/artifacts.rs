@@ -188,6 +188,8 @@ fn range(header: &str, size: u64) -> Asked {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -214,6 +216,34 @@ mod tests {
         }
         for header in ["bytes=0-", "bytes=0-5", "bytes=-5"] {
             assert_eq!(range(header, 0), Asked::Unsatisfiable, "{header} of nothing");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_lies_within_the_artifact(
+            header in prop_oneof!["bytes=[0-9]{0,3}-[0-9]{0,21}(,[0-9]{0,2}-[0-9]{0,2})?", any::<String>()],
+            size in prop_oneof![0..200_u64, any::<u64>()],
+        ) {
+            match range(&header, size) {
+                Asked::Whole => {}
+                Asked::Part(part) => {
+                    prop_assert!(part.start < part.end && part.end <= size, "{:?}", part);
+                    // Asked for in its own words it is the same.
+                    prop_assert_eq!(range(&format!("bytes={}-{}", part.start, part.end - 1), size), Asked::Part(part));
+                }
+                Asked::Unsatisfiable => prop_assert!(header.starts_with("bytes="), "{}", header),
+            }
+        }
+
+        #[test]
+        fn a_range_is_what_it_says(first in 0..300_u64, length in 1..300_u64, size in 0..300_u64) {
+            let last = first + length - 1;
+            let expected = if first < size { Asked::Part(first..size.min(last + 1)) } else { Asked::Unsatisfiable };
+            prop_assert_eq!(range(&format!("bytes={first}-{last}"), size), expected);
+            let end = Asked::Part(size.saturating_sub(length)..size);
+            let expected = if size == 0 { Asked::Unsatisfiable } else { end };
+            prop_assert_eq!(range(&format!("bytes=-{length}"), size), expected);
         }
     }
 }

@@ -72,7 +72,8 @@ fn tags(headers: &HeaderMap, name: &http::HeaderName) -> Result<Option<Named>, (
     let mut found = Vec::new();
     let mut any = false;
     for line in headers.get_all(name) {
-        let mut rest = line.to_str().map_err(|_| ())?.trim();
+        // Elements of a list may be empty (RFC 9110, section 5.6.1.2).
+        let mut rest = line.to_str().map_err(|_| ())?.trim().trim_start_matches([',', ' ', '\t']);
         while !rest.is_empty() {
             rest = if let Some(after) = rest.strip_prefix('*') {
                 any = true;
@@ -117,7 +118,11 @@ pub fn expected(headers: &HeaderMap) -> Checked<Option<Vec<i64>>> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::domain::refusal::Place;
 
     fn with(name: &http::HeaderName, lines: &[&'static str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -138,6 +143,7 @@ mod tests {
             &["\"1\",W/\"17\",\"2\""],
             &["\"1\"", "\"17\""],
             &["\"a,b\" , , \"17\""],
+            &[", \"17\" ,"],
         ] {
             assert!(known(lines), "{lines:?}");
         }
@@ -169,8 +175,56 @@ mod tests {
         for never in ["W/\"17\"", "\"017\"", "\"+17\"", "\"17-archived\"", "\"\""] {
             assert_eq!(read(&[never]), Ok(Some(Vec::new())), "{never}");
         }
-        for bad in ["", "17", "\"17", "\"17\" x", "*, \"17\"", "**"] {
+        for bad in ["", ",", "17", "\"17", "\"17\" x", "*, \"17\"", "**"] {
             assert!(read(&[bad]).is_err(), "{bad}");
+        }
+    }
+
+    /// A list as a header may have it, and the tags in it with whether each is weak.
+    fn lists() -> impl Strategy<Value = (String, Vec<(bool, String)>)> {
+        let tag = (any::<bool>(), prop_oneof![2 => "[0-9]{1,3}", 1 => "[!#-~]{0,8}"]);
+        (vec((tag, "[ \t]{0,2},[ \t,]{0,3}"), 1..5), ",{0,2}").prop_map(|(items, before)| {
+            let mut text = before;
+            for ((weak, tag), after) in &items {
+                let weak = if *weak { "W/" } else { "" };
+                text.extend([weak, "\"", tag, "\"", after]);
+            }
+            (text, items.into_iter().map(|(tag, _)| tag).collect())
+        })
+    }
+
+    fn headers(name: &http::HeaderName, text: &str) -> Option<HeaderMap> {
+        let value = HeaderValue::from_bytes(text.as_bytes()).ok()?;
+        Some(HeaderMap::from_iter([(name.clone(), value)]))
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_names_its_tags((text, tags) in lists(), seq in 0..1_000_i64) {
+            let known = Tag::of(seq).is_known(&headers(&IF_NONE_MATCH, &text).unwrap());
+            prop_assert_eq!(known, tags.iter().any(|(_, tag)| *tag == seq.to_string()), "{}", text);
+            let expected: Vec<i64> = tags
+                .iter()
+                .filter(|(weak, _)| !weak)
+                .filter_map(|(_, tag)| tag.parse().ok().filter(|seq: &i64| seq.to_string() == *tag))
+                .collect();
+            prop_assert_eq!(super::expected(&headers(&IF_MATCH, &text).unwrap()), Ok(Some(expected)));
+        }
+
+        #[test]
+        fn what_is_no_list_changes_nothing(text in prop_oneof!["[W/\"*, 0-9]{0,20}", any::<String>()]) {
+            let Some(none_match) = headers(&IF_NONE_MATCH, &text) else { return Ok(()) };
+            let known = Tag::of(17).is_known(&none_match);
+            prop_assert!(!known || text.contains("\"17\"") || text.trim_matches([',', ' ', '\t']) == "*", "{}", text);
+            match super::expected(&headers(&IF_MATCH, &text).unwrap()) {
+                Ok(Some(versions)) => {
+                    let named = versions.iter().all(|seq| text.contains(&format!("\"{seq}\"")));
+                    prop_assert!(named, "{}", text);
+                }
+                Ok(None) => prop_assert_eq!(text.trim_matches([',', ' ', '\t']), "*"),
+                Err(Refusal::Invalid(faults)) => prop_assert_eq!(&faults[0].place, &Place::Header("If-Match")),
+                Err(other) => prop_assert!(false, "{:?}", other),
+            }
         }
     }
 }

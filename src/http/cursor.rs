@@ -94,5 +94,14 @@ mod tests {
             *byte = if *byte == b'A' { b'B' } else { b'A' };
             prop_assert!(read(std::str::from_utf8(&cursor).unwrap(), "/a?").is_err());
         }
+
+        #[test]
+        fn no_cursor_by_name_is_read_that_was_not_written(text in any::<String>(), name: String, byte: usize) {
+            prop_assert!(read_name(&text, "/a?").is_err());
+            let mut cursor = write_name(&name, "/a?").into_bytes();
+            let byte = byte % cursor.len();
+            cursor[byte] = if cursor[byte] == b'A' { b'B' } else { b'A' };
+            prop_assert!(read_name(std::str::from_utf8(&cursor).unwrap(), "/a?").is_err());
+        }
     }
 }

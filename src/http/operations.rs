@@ -129,3 +129,33 @@ pub async fn proof(State(app): State<App>, auth: Authenticated) -> Answer {
     view.jws = issuer.keyring().sign_jws(&json_text(&view)?, PROOF_TYPE);
     ok(&view)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_position_is_read_or_refused(
+            text in prop_oneof!["-?[0-9]{1,20} [0-9a-f]{32} -?[0-9]{1,20}( [0-9]+)?", any::<String>()],
+        ) {
+            match position(&text) {
+                Ok(OperationPosition { recorded_at, task, seq }) => {
+                    let again = format!("{} {task} {seq}", recorded_at.micros());
+                    prop_assert_eq!(position(&again), position(&text));
+                }
+                Err(refusal) => prop_assert_eq!(refusal, Refusal::InvalidCursor),
+            }
+        }
+
+        #[test]
+        fn every_position_goes_round(micros in 0..4_000_000_000_000_000_i64, task: u128, seq in 1..=i64::MAX) {
+            let (recorded_at, task) = (Timestamp::from_micros(micros).unwrap(), TaskId(Uuid::from_u128(task)));
+            let read = position(&format!("{micros} {task} {seq}"));
+            prop_assert_eq!(read, Ok(OperationPosition { recorded_at, task, seq }));
+        }
+    }
+}

@@ -197,3 +197,88 @@ impl<'q> Parameters<'q> {
         if self.faults.is_empty() { Ok(value) } else { Err(Refusal::Invalid(self.faults)) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::refusal::Place;
+
+    fn query(pairs: &[(String, String)]) -> Query {
+        let mut text = form_urlencoded::Serializer::new(String::new());
+        text.extend_pairs(pairs);
+        Query::of(&format!("/list?{}", text.finish()).parse().unwrap())
+    }
+
+    fn pairs() -> impl Strategy<Value = Vec<(String, String)>> {
+        let name = prop_oneof!["limit|cursor|status|q|label|after_seq", any::<String>()];
+        vec((name, prop_oneof!["[0-9+-]{0,12}", any::<String>()]), 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_is_read(text in "[!-;=?-~]{0,60}") {
+            let Ok(uri) = format!("/list?{text}").parse::<Uri>() else { return Ok(()) };
+            let query = Query::of(&uri);
+            prop_assert!(query.fingerprint().starts_with("/list?"));
+            let mut parameters = query.parameters();
+            parameters.all("status");
+            parameters.cursor();
+            prop_assert!(parameters.finish(()).is_ok());
+        }
+
+        #[test]
+        fn a_fingerprint_is_of_the_filter_alone(pairs in pairs(), limit in 1..100_u32, cursor: String) {
+            let one = query(&pairs);
+            let reversed: Vec<_> = pairs.iter().rev().cloned().collect();
+            prop_assert_eq!(query(&reversed).fingerprint(), one.fingerprint());
+            let next = one.with(&[("cursor", cursor), ("limit", limit.to_string())]);
+            prop_assert_eq!(Query::of(&next.parse().unwrap()).fingerprint(), one.fingerprint());
+            let other = one.with(&[("filter", "of another list".to_owned())]);
+            prop_assert_ne!(Query::of(&other.parse().unwrap()).fingerprint(), one.fingerprint());
+        }
+
+        #[test]
+        fn what_is_replaced_is_there_once(pairs in pairs(), value: String) {
+            let next = Query::of(&query(&pairs).with(&[("cursor", value.clone())]).parse().unwrap());
+            let kept = |query: &Query| -> Vec<_> {
+                query.pairs.iter().filter(|(name, _)| name != "cursor").cloned().collect()
+            };
+            prop_assert_eq!(kept(&next), kept(&query(&pairs)));
+            prop_assert_eq!(next.pairs.iter().filter(|pair| pair.0 == "cursor").count(), 1);
+            prop_assert_eq!(next.parameters().cursor(), Some(value).filter(|value| !value.is_empty()));
+        }
+
+        #[test]
+        fn a_parameter_is_right_or_refused_by_its_name(
+            text in prop_oneof!["[+-]?[0-9]{1,21}", "true|false|0|1", "[0-9]{4}-[0-9]{2}-[0-9]{2}", any::<String>()],
+        ) {
+            let all = ["limit", "after_seq", "mine", "start", "agent_id"];
+            let query = query(&all.map(|name| (name.to_owned(), text.clone())));
+            let mut parameters = query.parameters();
+            let limit = parameters.limit(50, 100);
+            let number = parameters.number("after_seq");
+            let truth = parameters.bool("mine");
+            let start = parameters.day_or_time("start");
+            let id = parameters.id::<Uuid>("agent_id");
+            let right = [
+                text.is_empty() || text.parse::<u32>().ok() == Some(limit),
+                text.is_empty() || number.is_some_and(|number| number >= 0 && text.parse() == Ok(number)),
+                text.is_empty() || truth.is_some(),
+                text.is_empty() || start.is_some(),
+                text.is_empty() || id.is_some(),
+            ];
+            prop_assert!((1..=100).contains(&limit));
+            let named = match parameters.finish(()) {
+                Ok(()) => Vec::new(),
+                Err(Refusal::Invalid(faults)) => faults.into_iter().map(|fault| fault.place).collect(),
+                Err(other) => panic!("another refusal: {other:?}"),
+            };
+            for (name, right) in all.into_iter().zip(right) {
+                prop_assert_eq!(named.contains(&Place::Query(name)), !right, "{} {:?}", name, text);
+            }
+        }
+    }
+}

@@ -49,6 +49,8 @@ pub fn allowance<B>(request: &Request<B>) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn of(path: &str, prefer: &[&str]) -> Request<()> {
@@ -91,5 +93,28 @@ mod tests {
         }
         assert_eq!(allowance(&of("/x/events", &["wait=5"])), Duration::from_secs(5));
         assert_eq!(allowance(&of("/x/events?wait=9", &["wait=5"])), Duration::from_secs(9));
+    }
+
+    proptest! {
+        #[test]
+        fn a_wait_is_bounded_whatever_asks_for_it(
+            wait in prop_oneof!["[0-9]{1,22}", "[+-]?[0-9]{1,2}", "[a-z0-9.]{0,4}"],
+            prefer in prop_oneof!["(wait ?= ?\"?[0-9]{0,22}\"?|[a-z=;, 0-9]{0,20})(, ?wait=[0-9]{1,3})?", any::<String>()]
+        ) {
+            let query = Query::of(&format!("/x/events?wait={}", wait.replace('+', "%2B")).parse().unwrap());
+            match asked(&query, &HeaderMap::new()) {
+                Ok(Some(Wait { seconds, preferred: false })) => {
+                    prop_assert!((1..=WAIT_MAX).contains(&seconds));
+                    prop_assert_eq!(wait.trim_start_matches(['+', '0']), seconds.to_string());
+                }
+                Ok(other) => prop_assert!(other.is_none() && wait.is_empty(), "{:?}", other),
+                Err(detail) => prop_assert!(detail.contains("from 1 to 55")),
+            }
+            let Ok(value) = http::HeaderValue::from_bytes(prefer.as_bytes()) else { return Ok(()) };
+            let headers = HeaderMap::from_iter([(http::HeaderName::from_static("prefer"), value)]);
+            let preferred = asked(&Query::of(&http::Uri::from_static("/x/events")), &headers);
+            let preferred = preferred.expect("a preference is never a fault");
+            prop_assert!(preferred.is_none_or(|wait| wait.preferred && (1..=WAIT_MAX).contains(&wait.seconds)));
+        }
     }
 }

@@ -241,3 +241,84 @@ impl Batch {
         self.usage.extend(other.usage);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn event_rows() -> impl Strategy<Value = EventRow> {
+        let instant = || (0..4_000_000_000_000_000_i64).prop_map(|micros| Timestamp::from_micros(micros).unwrap());
+        let texts = (any::<String>(), any::<String>(), any::<String>(), proptest::option::of("web|api|slack|harness"));
+        let ids = (any::<u128>(), any::<u128>(), proptest::option::of(any::<u128>()), any::<[u8; 32]>());
+        (texts, ids, instant(), instant(), any::<i64>(), any::<u64>()).prop_map(
+            |((event_type, actor_id, payload, channel), (one, two, three, digest), at, recorded_at, seq, version)| {
+                let [one, two] = [one, two].map(Uuid::from_u128);
+                EventRow {
+                    organization_id: one.into(),
+                    task_id: two.into(),
+                    seq,
+                    event_id: one.into(),
+                    event_type,
+                    schema_version: 1,
+                    actor_kind: "agent".to_owned(),
+                    actor_id,
+                    channel,
+                    session_id: three.map(Uuid::from_u128).map(Into::into),
+                    at,
+                    recorded_at,
+                    redacted: vec![payload.clone()],
+                    payload,
+                    digest: Digest(digest),
+                    short_number: seq,
+                    agent_id: two.into(),
+                    agent_slug: "reviewer".to_owned(),
+                    project_id: three.map(Uuid::from_u128).map(Into::into),
+                    version,
+                    trace: None,
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn an_event_goes_round(row in event_rows()) {
+            let text = serde_json::to_vec(&row).unwrap();
+            let read: EventRow = serde_json::from_slice(&text).unwrap();
+            prop_assert_eq!(&read, &row);
+            let event = read.into_event().unwrap();
+            prop_assert_eq!((event.seq, &event.payload, event.digest), (row.seq, &row.payload, row.digest));
+        }
+
+        #[test]
+        fn a_damaged_row_is_refused_or_is_another_one(row in event_rows(), at: Index, byte: u8) {
+            let mut text = serde_json::to_vec(&row).unwrap();
+            let at = at.index(text.len());
+            text[at] = byte;
+            // Nothing but a name of the domain is asked for; what it says is for the digest chain to judge.
+            if let Ok(read) = serde_json::from_slice::<EventRow>(&text)
+                && let Ok(event) = read.clone().into_event()
+            {
+                prop_assert_eq!(event.event_id, read.event_id);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_row_or_none(bytes: Vec<u8>) {
+            prop_assert!(serde_json::from_slice::<EventRow>(&bytes).is_err());
+            prop_assert!(serde_json::from_slice::<UsageRow>(&bytes).is_err());
+        }
+
+        #[test]
+        fn a_row_with_an_actor_that_is_none_names_its_column(row in event_rows(), kind in "[a-z]{1,4}") {
+            let fault = EventRow { actor_kind: kind, ..row.clone() }.into_event().unwrap_err();
+            prop_assert_eq!(fault.column, "actor_kind");
+            let fault = EventRow { channel: Some("telegraph".to_owned()), ..row }.into_event().unwrap_err();
+            prop_assert_eq!(fault.column, "channel");
+        }
+    }
+}

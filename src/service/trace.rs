@@ -34,6 +34,8 @@ pub fn parse(text: &str) -> Option<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -60,5 +62,24 @@ mod tests {
         let inner = within(Some(Arc::from("t")), async { current() }).await;
         assert_eq!(inner.as_deref(), Some("t"));
         assert_eq!(current(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_traceparent_is_passed_on_as_it_is_or_not_at_all(
+            text in prop_oneof!["0[01]-[0-9a-fA-F]{31,33}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9]{0,2})?", any::<String>()],
+        ) {
+            if let Some(kept) = parse(&text) {
+                prop_assert_eq!(&*kept, text.as_str());
+                let legal = |b: u8| b == b'-' || b.is_ascii_digit() || matches!(b, b'a'..=b'f');
+                prop_assert!(text.len() == 55 && text.starts_with("00-") && text.bytes().all(legal), "{}", text);
+            }
+        }
+
+        #[test]
+        fn every_traceparent_is_passed_on(trace in 1..=u128::MAX, span in 1..=u64::MAX, flags: u8) {
+            let text = format!("00-{trace:032x}-{span:016x}-{flags:02x}");
+            prop_assert_eq!(parse(&text), Some(Arc::from(text)));
+        }
     }
 }

@@ -119,6 +119,15 @@ impl Life {
         Some(Stepped { before, command, decision })
     }
 
+    /// Writes what `command` leads to, which must be something.
+    pub fn write(&mut self, command: Command) -> Change {
+        let decision = self.decide(&self.task, command);
+        let Ok(Decision::Change(change)) = decision else { panic!("nothing was written: {decision:?}") };
+        self.task = change.next().clone();
+        self.ids += 1_000;
+        *change
+    }
+
     /// Decides on `task` with the same clock and ids as [`take`](Self::take) would.
     pub fn decide(&self, task: &Aggregate, command: Command) -> Result<Decision, Refusal> {
         let mut ids = self.ids;
@@ -127,17 +136,30 @@ impl Life {
 
     /// Seals the log of a closed task.
     fn archive(&mut self) {
-        let task = self.task.task();
-        if task.facts().ending.is_some() {
-            let pinned = Arc::new(copy(task.pinned()));
-            let sealed = Task::restore(pinned, task.facts().clone(), Some(self.now)).unwrap();
-            self.task = Aggregate::new(sealed, self.task.sessions().to_vec(), self.task.requests().to_vec());
+        if self.task.task().facts().ending.is_some() {
+            self.task = sealed(&self.task, self.now);
         }
+    }
+
+    /// The task, closed and with its log sealed.
+    pub fn archived(task: &Aggregate) -> Aggregate {
+        let now = Timestamp::from_micros(3_000_000).unwrap();
+        let mut new_id = || Uuid::from_u128(90_000);
+        let closed = task.decide(Command::Stop, &mut context(now, &mut new_id));
+        let Ok(Decision::Change(change)) = closed else { panic!("not closed: {closed:?}") };
+        sealed(change.next(), now)
     }
 
     pub fn is_archived(&self) -> bool {
         self.task.task().log_archived_at().is_some()
     }
+}
+
+fn sealed(task: &Aggregate, now: Timestamp) -> Aggregate {
+    let (sessions, requests) = (task.sessions().to_vec(), task.requests().to_vec());
+    let task = task.task();
+    let sealed = Task::restore(Arc::new(copy(task.pinned())), task.facts().clone(), Some(now)).unwrap();
+    Aggregate::new(sealed, sessions, requests)
 }
 
 /// The snapshot that the store reads for `command`: what is open, and what the command names.

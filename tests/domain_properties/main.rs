@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs)]
 
+mod cases;
 mod chain;
+mod corrections;
+mod dependencies;
 mod life;
+mod questions;
 mod rules;
 mod step;
 mod trees;

@@ -1,6 +1,9 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::replay::recording::{CALLS_MAX, FILE_BYTES_MAX, Recording, Usage, spread};
+use crate::replay::recording::{CALLS_MAX, FILE_BYTES_MAX, Recording, RecordingFault, Usage, spread};
 
 fn parse(document: &Value) -> Result<Recording, String> {
     Recording::parse("run", document.to_string().as_bytes()).map_err(|fault| fault.to_string())
@@ -162,4 +165,101 @@ fn a_log_has_no_place_for_nul() {
     let step = parse(&document).unwrap().steps.remove(0);
     assert_eq!((step.action.as_str(), step.observation.as_str()), ("xxd\u{fffd}", "\u{fffd}ELF"));
     assert_eq!(step.call.unwrap().arguments, json!({"a\u{fffd}": ["\u{fffd}"]}));
+}
+
+/// What a recording is made of, more or less.
+fn documents() -> impl Strategy<Value = Value> {
+    let names = [
+        "trajectory",
+        "history",
+        "info",
+        "model_stats",
+        "action",
+        "observation",
+        "response",
+        "thought",
+        "execution_time",
+        "role",
+        "content",
+        "is_demo",
+        "tool_calls",
+        "function",
+        "name",
+        "arguments",
+        "id",
+        "text",
+        "api_calls",
+        "tokens_sent",
+        "tokens_received",
+        "exit_status",
+        "submission",
+    ];
+    let scalar = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        select(vec!["user", "assistant", "ls", "{}", "{\"a\":\"\\u0000\"}", "submitted", "\0", ""])
+            .prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    let tree = scalar.prop_recursive(5, 40, 5, move |inner| {
+        let member = (select(names.to_vec()), inner.clone());
+        prop_oneof![
+            vec(inner, 0..4).prop_map(Value::from),
+            vec(member, 0..7).prop_map(|members| {
+                Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+            }),
+        ]
+    });
+    // Half of them are whole but for one thing.
+    let whole = (
+        tree.clone(),
+        select(vec!["/trajectory/0", "/history/0", "/info", "/info/model_stats", "/trajectory"]),
+    )
+        .prop_map(|(tree, place)| {
+            let step =
+                json!({"action": "ls", "observation": "a", "response": "I look.", "thought": "", "execution_time": 1});
+            let message = json!({"role": "assistant", "action": "ls", "tool_calls": [{"function": {"name": "ls"}}]});
+            let stats = json!({"api_calls": 2, "tokens_sent": 9, "tokens_received": 4});
+            let mut document = json!({"trajectory": [step], "history": [message], "info": {"model_stats": stats}});
+            *document.pointer_mut(place).unwrap() = tree;
+            document
+        });
+    prop_oneof![1 => tree, 2 => whole]
+}
+
+proptest! {
+    #[test]
+    fn any_document_is_a_recording_or_says_where_it_is_none(document in documents()) {
+        match Recording::parse("run", document.to_string().as_bytes()) {
+            Ok(recording) => {
+                prop_assert!(!recording.steps.is_empty() && recording.usage.calls > 0);
+                let read = format!("{:?}", (&recording.steps, &recording.task, &recording.exit_status));
+                prop_assert!(!read.contains("\\0"), "{}", read);
+                // Every call falls to one step, and every token to one call.
+                let steps = recording.steps.len();
+                let calls = (0..steps).flat_map(|step| recording.usage.of_step(step, steps));
+                prop_assert!(calls.eq(0..recording.usage.calls));
+            }
+            Err(RecordingFault::Shape { place, what }) => {
+                let parent = place.rsplit_once('/').map_or("", |(parent, _)| parent);
+                let there = document.pointer(&place).is_some() || document.pointer(parent).is_some();
+                prop_assert!(place == "the file" || there, "{} {}", place, what);
+            }
+            Err(other) => prop_assert!(false, "{}", other),
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_recording_or_none(bytes in vec(any::<u8>(), 0..100)) {
+        prop_assert!(Recording::parse("run", &bytes).is_err());
+    }
+
+    #[test]
+    fn shares_add_up(total: u64, parts in 1..1_000_u64) {
+        let shares: Vec<u64> = (0..parts).map(|index| spread(total, parts, index)).collect();
+        prop_assert_eq!(shares.iter().map(|share| u128::from(*share)).sum::<u128>(), u128::from(total));
+        prop_assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+    }
 }

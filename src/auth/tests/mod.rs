@@ -5,6 +5,7 @@ mod confusion;
 mod fetching;
 mod issuers;
 mod keys;
+mod parsing;
 mod server;
 mod tokens;
 mod verifier;

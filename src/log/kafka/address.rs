@@ -156,6 +156,8 @@ impl fmt::Debug for KafkaAddress {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn parsed(text: &str) -> (String, Vec<(String, String)>) {
@@ -232,5 +234,44 @@ mod tests {
         assert!(shown.contains("a:1") && shown.contains("sasl.password"), "{shown}");
         assert!(!shown.contains("hunter2"), "{shown}");
         assert!(!format!("{:?}", address.client()).contains("hunter2"), "the library's own Debug");
+    }
+
+    proptest! {
+        // The client library looks at each property.
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_address_is_read_or_refused_without_a_value(
+            text in prop_oneof![
+                "kafka://[a-z0-9:.,@\\[\\]-]{0,20}[/?]{0,2}([a-z.]{0,12}=?(hunter22|%00|%ff|\\+|[ -~]){0,3}&?){0,3}",
+                any::<String>(),
+            ],
+        ) {
+            match KafkaAddress::parse(&text) {
+                Ok(address) => {
+                    prop_assert!(text.starts_with("kafka://") && !address.brokers.is_empty());
+                    prop_assert!(address.properties.iter().all(|(name, _)| !OWNED.contains(&name.as_str())));
+                    let shown = format!("{address:?}").replace(&address.brokers, "");
+                    let named = address.properties.iter().any(|(name, _)| name.contains("hunter22"));
+                    prop_assert!(named || !shown.contains("hunter22"), "{}", shown);
+                }
+                // What stands where a name belongs is told, as one cannot mend it otherwise.
+                Err(KafkaAddressError::NoValue(name) | KafkaAddressError::Unfit(name)) => {
+                    prop_assert!(name.is_empty() || !text.contains(&format!("={name}")), "{}", name);
+                }
+                Err(fault) => prop_assert!(!fault.to_string().contains("hunter22"), "{}", fault),
+            }
+        }
+
+        #[test]
+        fn properties_go_round(user in ".{1,20}", password in ".{1,20}") {
+            let (user, password) = (user.replace('\0', "0"), password.replace('\0', "0"));
+            let mut query = url::form_urlencoded::Serializer::new(String::new());
+            query.append_pair("sasl.username", &user).append_pair("sasl.password", &password);
+            // A form writes a space as a plus sign, which here is one.
+            let text = format!("kafka://a:1,b:2/?{}", query.finish().replace('+', "%20"));
+            let expected = pairs(&[("sasl.username", &user), ("sasl.password", &password)]);
+            prop_assert_eq!(parsed(&text), ("a:1,b:2".to_owned(), expected));
+        }
     }
 }
