@@ -13,10 +13,18 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::patience::Patience;
 use super::server::ServerSettings;
-use crate::shutdown::Shutdown;
+
+/// The two signs of the end.
+pub(super) struct Stop {
+    /// What is in flight has its answer first.
+    pub soft: CancellationToken,
+    /// Nothing is waited for any more.
+    pub hard: CancellationToken,
+}
 
 /// Why hyper has no more to do.
 enum Left {
@@ -24,11 +32,11 @@ enum Left {
     Idle,
 }
 
-/// Serves one connection until the client or one of the limits ends it. When the shutdown begins, a request in flight
-/// has its answer first.
-pub(super) async fn serve(mut stream: TcpStream, router: Router, settings: ServerSettings, shutdown: Shutdown) {
+/// Serves one connection until the client or one of the limits ends it. The soft stop lets a
+/// request in flight have its answer.
+pub(super) async fn serve(mut stream: TcpStream, router: Router, settings: ServerSettings, stop: Stop) {
     let ServerSettings { header_timeout, idle_timeout, .. } = settings;
-    let (mut hard, mut soft) = (pin!(shutdown.hard().cancelled()), pin!(shutdown.soft().cancelled()));
+    let (mut hard, mut soft) = (pin!(stop.hard.cancelled()), pin!(stop.soft.cancelled()));
     let (mut begun, mut silence) = (Bytes::new(), header_timeout);
     loop {
         tokio::select! {

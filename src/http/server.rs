@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::connection;
+use super::connection::{self, Stop};
 use crate::shutdown::Shutdown;
 
 /// How long the loop waits after the system refused a connection (too many open files, say).
@@ -36,7 +36,8 @@ pub async fn serve(listener: TcpListener, router: Router, settings: ServerSettin
             accepted = accept(&listener, &places) => accepted,
         };
         let (stream, place) = accepted;
-        let connection = connection::serve(stream, router.clone(), settings, shutdown.clone());
+        let stop = Stop { soft: shutdown.soft().clone(), hard: shutdown.hard().clone() };
+        let connection = connection::serve(stream, router.clone(), settings, stop);
         connections.spawn(async move {
             connection.await;
             drop(place);

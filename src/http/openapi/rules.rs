@@ -218,9 +218,10 @@ fn work() -> Vec<(&'static str, &'static str, Value)> {
 
 fn directory() -> Vec<(&'static str, &'static str, Value)> {
     let mut all = Vec::new();
-    for named in ["PutOrganization", "PutAgent", "PutMember", "PutTrigger", "PutModel", "PutProject"] {
+    for named in ["PutOrganization", "PutAgent", "PutMember", "PutTrigger", "PutProject"] {
         all.extend([(named, "name", text(1, NAME_MAX)), (named, "external_ref", text(1, NAME_MAX))]);
     }
+    all.push(("PutModel", "external_ref", text(1, NAME_MAX)));
     for price in ["input", "output", "cache_read", "cache_write"] {
         let member = match price {
             "input" => "input_cost_per_million",
