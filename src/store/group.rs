@@ -101,7 +101,8 @@ impl Drop for Turn {
         match Handle::try_current() {
             Ok(runtime) if !group.is_empty() => {
                 drop(state);
-                runtime.spawn(store.write_group(group));
+                let turn = Turn(Some(store.clone()));
+                runtime.spawn(store.write_group(turn, group));
             }
             _ => state.turns -= 1,
         }
@@ -162,24 +163,23 @@ impl Store {
     }
 
     /// Writes a group and tells each of it. It is a task of its own: no caller that hangs up takes the others along.
-    async fn write_group(self, group: Vec<Waiting>) {
-        let turn = Turn(Some(self.clone()));
+    async fn write_group(self, turn: Turn, group: Vec<Waiting>) {
         let (changes, tell): (Vec<_>, Vec<_>) =
             group.into_iter().map(|waiting| ((waiting.change, waiting.account), waiting.written)).unzip();
-        let outcome = within(turn, pin!(self.write_together(&changes))).await.map_err(StoreError::from);
+        let outcome = within(turn, pin!(self.write_together(&changes))).await;
         // The callers have their changes for themselves again.
         drop(changes);
         let count = tell.len();
         for (place, tell) in tell.into_iter().enumerate() {
             let told = match &outcome {
                 Ok(written) if written.contains(&place) => Ok(Written::Yes),
+                // Its task moved on or is locked, or the database refused one of them and so wrote none.
+                Ok(_) => Ok(Written::No),
                 // Whether it was written is not known, so trying again could write it twice.
-                Err(StoreError::Unavailable(fault)) => {
+                Err(fault) => {
                     let fault = format!("{fault} ({count} changes in one transaction)");
                     Err(StoreError::Unavailable(sqlx::Error::Protocol(fault)))
                 }
-                // Its task moved on or is locked, or the database refused one of them and so wrote none.
-                Ok(_) | Err(_) => Ok(Written::No),
             };
             // Nobody listens when the caller has hung up.
             let _ = tell.send(told);
@@ -189,10 +189,20 @@ impl Store {
     /// Writes those whose tasks are as they were and locked by nobody; answers their places.
     async fn write_together(&self, changes: &[Member]) -> Result<Vec<usize>, sqlx::Error> {
         let mut lease = self.lease().await?;
-        let numbers: Vec<i64> = together(changes).persistent(self.named()).fetch_all(&mut *lease).await?;
+        let numbers: Vec<i64> = match together(changes).persistent(self.named()).fetch_all(&mut *lease).await {
+            // The server refused the statement, or cut it off because one of the rows was locked: nothing is written.
+            Err(fault) if is_refusal(&fault) => return Ok(Vec::new()),
+            numbers => numbers?,
+        };
         lease.done().await?;
         Ok(numbers.into_iter().filter_map(|number| usize::try_from(number - 1).ok()).collect())
     }
+}
+
+/// Whether the server answered that it did not carry the statement out, and lives on.
+fn is_refusal(fault: &sqlx::Error) -> bool {
+    let code = fault.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| !code.starts_with("57P") && !code.starts_with("08"))
 }
 
 /// Lets go of the turn when the work is done or takes too long; the work goes on.

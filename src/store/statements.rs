@@ -58,12 +58,17 @@ pub(super) static APPEND: LazyLock<String> = LazyLock::new(|| {
 /// `$51` one per report, the first of which numbers its task among them, from 1. Rows are locked without waiting, so
 /// groups and whoever holds several tasks never wait for each other in a circle, and a locked task holds nobody up.
 /// Answers the numbers of those that were written.
+///
+/// Each array stands in a query of its own, which hides its length from the planner: it would find that a plan for these
+/// few rows is worth making, and make one each time.
 pub(super) const GROUP: &str = "
     WITH l AS (
         SELECT c.*, t.place
-        FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::timestamptz[], $5::bigint[], $6::bytea[], $7::text[],
-            $8::text[], $9::uuid[], $10::numeric[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
-            $15::bigint[], $16::bigint[]) WITH ORDINALITY
+        FROM unnest((SELECT $1::uuid[]), (SELECT $2::uuid[]), (SELECT $3::bigint[]), (SELECT $4::timestamptz[]),
+            (SELECT $5::bigint[]), (SELECT $6::bytea[]), (SELECT $7::text[]),
+            (SELECT $8::text[]), (SELECT $9::uuid[]), (SELECT $10::numeric[]), (SELECT $11::bigint[]),
+            (SELECT $12::bigint[]), (SELECT $13::bigint[]), (SELECT $14::bigint[]),
+            (SELECT $15::bigint[]), (SELECT $16::bigint[])) WITH ORDINALITY
             AS c(organization_id, task_id, expected_seq, recorded_at, last_seq, log_digest, phase, milestone, alive,
                  cost_total, tokens_in, tokens_out, cache_read, cache_write, unmeasured, unpriced, n)
         CROSS JOIN LATERAL (
@@ -89,8 +94,10 @@ pub(super) const GROUP: &str = "
             CASE WHEN e.redacted IS NULL THEN '{}'::text[]
                  ELSE ARRAY(SELECT json_array_elements_text(e.redacted::json)) END,
             e.digest
-        FROM t JOIN unnest($17::bigint[], $18::bigint[], $19::uuid[], $20::text[], $21::integer[], $22::text[],
-            $23::text[], $24::text[], $25::uuid[], $26::timestamptz[], $27::text[], $28::text[], $29::bytea[])
+        FROM t JOIN unnest((SELECT $17::bigint[]), (SELECT $18::bigint[]), (SELECT $19::uuid[]), (SELECT $20::text[]),
+            (SELECT $21::integer[]), (SELECT $22::text[]),
+            (SELECT $23::text[]), (SELECT $24::text[]), (SELECT $25::uuid[]), (SELECT $26::timestamptz[]),
+            (SELECT $27::text[]), (SELECT $28::text[]), (SELECT $29::bytea[]))
             AS e(n, seq, event_id, type, schema_version, actor_kind, actor_id, channel, session_id, at, payload,
                  redacted, digest) USING (n)
     ), a AS (
@@ -108,10 +115,13 @@ pub(super) const GROUP: &str = "
             r.session_id, r.model_id, r.model_ref, r.tokens_in, r.tokens_out, r.cache_read, r.cache_write, r.input_cost,
             r.output_cost, r.cache_read_cost, r.cache_write_cost, r.cost, r.measured, r.corrects, r.unmeasured_delta,
             r.unpriced_delta, r.seq
-        FROM t JOIN unnest($30::bigint[], $31::uuid[], $32::uuid[], $33::text[], $34::bytea[], $35::uuid[], $36::text[],
-            $37::uuid[], $38::bigint[], $39::bigint[], $40::bigint[], $41::bigint[], $42::numeric[], $43::numeric[],
-            $44::numeric[], $45::numeric[], $46::numeric[], $47::boolean[], $48::uuid[], $49::smallint[],
-            $50::smallint[], $51::bigint[])
+        FROM t JOIN unnest((SELECT $30::bigint[]), (SELECT $31::uuid[]), (SELECT $32::uuid[]), (SELECT $33::text[]),
+            (SELECT $34::bytea[]), (SELECT $35::uuid[]), (SELECT $36::text[]),
+            (SELECT $37::uuid[]), (SELECT $38::bigint[]), (SELECT $39::bigint[]), (SELECT $40::bigint[]),
+            (SELECT $41::bigint[]), (SELECT $42::numeric[]), (SELECT $43::numeric[]),
+            (SELECT $44::numeric[]), (SELECT $45::numeric[]), (SELECT $46::numeric[]), (SELECT $47::boolean[]),
+            (SELECT $48::uuid[]), (SELECT $49::smallint[]),
+            (SELECT $50::smallint[]), (SELECT $51::bigint[]))
             AS r(n, id, account_id, idempotency_key, request_hash, session_id, model_id, model_ref, tokens_in,
                  tokens_out, cache_read, cache_write, input_cost, output_cost, cache_read_cost, cache_write_cost, cost,
                  measured, corrects, unmeasured_delta, unpriced_delta, seq) USING (n)

@@ -34,8 +34,13 @@ def before_call(_context: Any, case: Any, _kwargs: Any) -> None:
     if meta is None or not meta.generation.mode.is_positive or meta.phase.name.value == "stateful":
         return
     path = case.path_parameters or {}
-    if int.from_bytes(hashlib.sha256(repr((path, case.body)).encode()).digest()) % 4 == 0:
+    chance = int.from_bytes(hashlib.sha256(repr((path, case.body)).encode()).digest()) % 4
+    if chance == 0:
         return
+    operation = case.operation.definition.raw.get("operationId")
+    if chance == 1 and operation in WORLD["reserved"]:
+        # However many tasks other calls have ended, this one is open until this operation ends it.
+        path["task"] = WORLD["reserved"][operation]
     task = WORLD["work"].get(path.get("task"), {})
     if isinstance(case.body, dict) and "session_id" in case.body:
         # Of a task that is not the world's there is none: then it is as well to name none.
@@ -45,7 +50,7 @@ def before_call(_context: Any, case: Any, _kwargs: Any) -> None:
         case.headers.pop("Idempotency-Key", None)
     if "session" in path and task:
         path["session"] = task["session"]
-    match case.operation.definition.raw.get("operationId"):
+    match operation:
         case "append_events" if isinstance(case.body, dict):
             for event in case.body["events"]:
                 event["payload"] = event["payload"] | REQUIRED[event["type"]]

@@ -73,12 +73,12 @@ def token(url: str, account: Any) -> str:
     return str(answer.raise_for_status().json()["access_token"])
 
 
-def work(person: Caller, harness: Caller) -> dict[str, dict[str, str]]:
+def work(person: Caller, harness: Caller, count: int) -> dict[str, dict[str, str]]:
     """Tasks of the reviewer, each with an open session, a question and an approval to give."""
     # What the document's example of a resolution approves.
     digest = f"sha256:{hashlib.sha256(b'hello').hexdigest()}"
     made = {}
-    for number in range(TASKS):
+    for number in range(count):
         task = {"agent_slug": "reviewer", "title": f"Task {number + 1}", "description": "One of the first."}
         name = person.call("POST", "agent-tasks/", task)["short_id"]
         session = harness.call("POST", f"agent-tasks/{name}/sessions", {"session_key": "first"})["session"]["id"]
@@ -90,6 +90,17 @@ def work(person: Caller, harness: Caller) -> dict[str, dict[str, str]]:
         )
         made[name] = {"session": session, "question": question, "approval": approval}
     return made
+
+
+def operations_on_a_task(url: str) -> list[str]:
+    """Those that change one."""
+    paths = httpx.get(f"{url}/openapi.json", trust_env=False).raise_for_status().json()["paths"]
+    return [
+        operation["operationId"]
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+        if "{task}" in path and method in ("post", "put", "delete")
+    ]
 
 
 def seed(folder: Path, url: str) -> None:
@@ -115,7 +126,9 @@ def seed(folder: Path, url: str) -> None:
         slug: acme.call("POST", f"{kind}/{slug}/credentials")["client_id"]
         for kind, slug in [("agents", "reviewer"), ("agents", "tester"), ("triggers", "nightly")]
     }
-    made = work(acme, reviewer)
+    changing = operations_on_a_task(url)
+    made = work(acme, reviewer, TASKS + len(changing))
+    reserved = dict(zip(changing, list(made)[TASKS:], strict=True))
     usage = {"idempotency_key": "first", "model_id": "sonnet", "tokens_in": 100}
     report = reviewer.call("POST", f"agent-tasks/{next(iter(made))}/usage", usage)["id"]
     write(
@@ -129,6 +142,7 @@ def seed(folder: Path, url: str) -> None:
             "artifact": digest,
             "spare": spare,
             "work": made,
+            "reserved": reserved,
             "report": report,
         },
     )

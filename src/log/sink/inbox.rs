@@ -78,7 +78,11 @@ impl Inbox {
                         (self.consumer, self.troubled) = (None, false);
                         return Ok(());
                     }
-                    Err(_) => continue,
+                    // A pause that was begun and given up may come after the resumption.
+                    Err(_) => {
+                        self.blocking(resume).await;
+                        continue;
+                    }
                 },
                 Some(deadline) => match tokio::time::timeout_at(deadline, native.recv()).await {
                     Ok(received) => received,
