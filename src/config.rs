@@ -85,6 +85,9 @@ pub enum SettingsError {
     /// A value has the wrong type, or a variable's name is no setting's; the message names the setting.
     #[error("settings: {0}")]
     Read(#[from] ConfigError),
+    /// A variable's name cannot be a setting's.
+    #[error("settings: the variable {0} must be named MANDATE_<PART>__<SETTING>, in letters, digits and single _")]
+    NoName(String),
     /// A variable's value is not UTF-8.
     #[error("settings: the value of {0} is not UTF-8")]
     NotUnicode(String),
@@ -149,6 +152,10 @@ impl Settings {
                 continue;
             }
             let key = name["MANDATE_".len()..].to_ascii_lowercase().replace("__", ".");
+            let is_word = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            if !key.split('.').all(|part| !part.is_empty() && is_word(part)) {
+                return Err(SettingsError::NoName(name.to_owned()));
+            }
             builder = builder.set_override(&key, variable_value(name, &key, value)?)?;
         }
         let config = builder.build()?;

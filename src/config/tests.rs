@@ -176,6 +176,16 @@ fn variables_overlay_the_file() {
 }
 
 #[test]
+fn a_variable_whose_name_cannot_be_a_settings_is_named() {
+    for name in
+        ["MANDATE___", "MANDATE_SERVER__", "MANDATE___LISTEN", "MANDATE_A____B", "MANDATE_A__B[0", "MANDATE_A__B-C"]
+    {
+        let fault = Settings::read(None, variables(&[(name, "1")])).unwrap_err();
+        assert!(fault.to_string().contains(name), "{fault}");
+    }
+}
+
+#[test]
 fn issuers_come_from_the_file_or_a_variable_and_keep_the_case_of_role_names() {
     let table = r#"issuer = "https://a.example", jwks_url = "https://a.example/keys", audience = "m",
         algorithms = ["ES256"], roles_claim = "groups", roles_map = { "Platform-Admins" = "admin" }"#;
