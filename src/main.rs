@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
 
-/// Requests and rows are made of many small texts, which the system's allocator handles at twice the cost.
+/// Requests and rows are made of many small texts.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -12,11 +12,10 @@ use mandate::domain::money::{Money, Prices, TokenCounts};
 use mandate::domain::outcome::{Ending, Outcome, OutcomeReason};
 use mandate::domain::refusal::Refusal;
 use mandate::domain::status::Status;
-use mandate::domain::time::Timestamp;
 use mandate::domain::usage::PricedModel;
 use uuid::Uuid;
 
-use crate::life::{Life, created};
+use crate::life::{Life, created, decided_by};
 
 fn open(life: &mut Life, key: &str) -> SessionId {
     let session = NewSession { session_key: key.to_owned(), harness_instance: None, takeover: false };
@@ -65,18 +64,7 @@ fn outcome() -> Command {
 }
 
 fn context<T>(decide: impl FnOnce(&mut Context<'_>) -> T) -> T {
-    let mut ids = 50_000;
-    let mut new_id = || {
-        ids += 1;
-        Uuid::from_u128(ids)
-    };
-    decide(&mut Context {
-        actor: Actor { kind: ActorKind::Agent, id: "agent".to_owned(), channel: Some(Channel::Harness) },
-        now: Timestamp::from_micros(2_000_000).unwrap(),
-        new_id: &mut new_id,
-        body_hash: [0; 32],
-        redacted: Vec::new(),
-    })
+    decided_by(Actor { kind: ActorKind::Agent, id: "agent".to_owned(), channel: Some(Channel::Harness) }, decide)
 }
 
 #[test]

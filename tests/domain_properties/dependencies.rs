@@ -7,25 +7,13 @@ use mandate::domain::event::{Actor, ActorKind, Channel};
 use mandate::domain::ids::{ShortId, TaskId};
 use mandate::domain::refusal::{Place, Refusal};
 use mandate::domain::relation::{Dependency, DependencyChange, Edit};
-use mandate::domain::time::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::life::{Life, ORGANIZATION, created};
+use crate::life::{Life, ORGANIZATION, created, decided_by};
 
 fn context<T>(decide: impl FnOnce(&mut Context<'_>) -> T) -> T {
-    let mut ids = 50_000;
-    let mut new_id = || {
-        ids += 1;
-        Uuid::from_u128(ids)
-    };
-    decide(&mut Context {
-        actor: Actor { kind: ActorKind::Human, id: "ada".to_owned(), channel: Some(Channel::Web) },
-        now: Timestamp::from_micros(2_000_000).unwrap(),
-        new_id: &mut new_id,
-        body_hash: [0; 32],
-        redacted: Vec::new(),
-    })
+    decided_by(Actor { kind: ActorKind::Human, id: "ada".to_owned(), channel: Some(Channel::Web) }, decide)
 }
 
 /// Two tasks, each archived or not.

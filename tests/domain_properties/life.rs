@@ -80,6 +80,14 @@ fn next(ids: &mut u128) -> Uuid {
     Uuid::from_u128(*ids)
 }
 
+/// What `decide` decides for `actor` two seconds after 1970, with ids that no life has.
+pub fn decided_by<T>(actor: Actor, decide: impl FnOnce(&mut Context<'_>) -> T) -> T {
+    let mut ids = 50_000;
+    let mut new_id = || next(&mut ids);
+    let now = Timestamp::from_micros(2_000_000).unwrap();
+    decide(&mut Context { actor, ..context(now, &mut new_id) })
+}
+
 fn context(now: Timestamp, new_id: &mut dyn FnMut() -> Uuid) -> Context<'_> {
     Context {
         actor: Actor { kind: ActorKind::Human, id: "ada".to_owned(), channel: Some(Channel::Api) },

@@ -57,9 +57,6 @@ impl Inbox {
     /// Waits for a message and gathers what comes soon after it, up to a batch; what was taken meanwhile is the
     /// beginning.
     pub(super) async fn gather(&mut self, ear: &Ear) -> Result<(), SinkError> {
-        if self.holds(1) && self.consumer.is_none() {
-            return Ok(());
-        }
         let consumer = self.consumer().await?;
         if self.paused {
             self.blocking(resume).await;
