@@ -6,26 +6,21 @@
 //! the version that it was decided on, and what is refused for one (its task moved on, is locked by somebody, or has
 //! one of the ids) touches none of the others.
 
+mod binding;
+
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use time::OffsetDateTime;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Store;
-use super::commit::{Statement, redacted};
 use super::error::{CommitError, StoreError};
-use super::statements;
-use crate::domain::change::{BodyHash, Change};
-use crate::domain::event::{Channel, Event};
+use crate::domain::change::Change;
 use crate::domain::ids::AccountId;
-use crate::domain::money::{Money, Price};
-use crate::domain::task::Facts;
-use crate::domain::usage::LedgerRow;
 
 /// How many transactions of groups a process has open. A further one begins only for a whole group: more changes share
 /// a transaction when they wait for one.
@@ -64,8 +59,6 @@ enum Written {
 
 /// A change of a group, and who reported what it adds to the ledger.
 type Member = (Arc<Change>, Option<AccountId>);
-/// A row of the ledger with the number of its task in the group, the hash of the report's body and who reported.
-type Report<'q> = (i64, BodyHash, AccountId, &'q LedgerRow);
 
 /// The right to write now. Whoever has it passes it on, however it ends.
 struct Turn(Option<Store>);
@@ -189,7 +182,7 @@ impl Store {
     /// Writes those whose tasks are as they were and locked by nobody; answers their places.
     async fn write_together(&self, changes: &[Member]) -> Result<Vec<usize>, sqlx::Error> {
         let mut lease = self.lease().await?;
-        let numbers: Vec<i64> = match together(changes).persistent(self.named()).fetch_all(&mut *lease).await {
+        let numbers: Vec<i64> = match binding::bound(changes).persistent(self.named()).fetch_all(&mut *lease).await {
             // The server refused the statement, or cut it off because one of the rows was locked: nothing is written.
             Err(fault) if is_refusal(&fault) => return Ok(Vec::new()),
             numbers => numbers?,
@@ -213,96 +206,4 @@ async fn within<T>(turn: Turn, mut work: Pin<&mut impl Future<Output = T>>) -> T
         Ok(done) => done,
         Err(_) => work.await,
     }
-}
-
-/// Binds the parameters of [`statements::GROUP`].
-fn together(members: &[Member]) -> Statement<'_> {
-    let events: Vec<(i64, &Event)> =
-        numbered(members).flat_map(|(n, (change, _))| change.events().iter().map(move |event| (n, event))).collect();
-    let reports: Vec<Report<'_>> = numbered(members)
-        .filter_map(|(n, (change, account))| Some((n, change.body_hash(), (*account)?, change.ledger()?)))
-        .collect();
-    let query = bind_tasks(sqlx::query_scalar(statements::GROUP), members);
-    bind_reports(bind_events(query, &events), &reports)
-}
-
-fn numbered(members: &[Member]) -> impl Iterator<Item = (i64, &Member)> {
-    (1..).zip(members)
-}
-
-fn bind_tasks<'q>(query: Statement<'q>, members: &'q [Member]) -> Statement<'q> {
-    fn each<'q, T>(members: &'q [Member], f: impl Fn(&'q Change) -> T) -> Vec<T> {
-        members.iter().map(|(change, _)| f(change)).collect()
-    }
-    fn facts(change: &Change) -> &Facts {
-        change.next().task().facts()
-    }
-    let recorded_at = |change: &Change| change.events().first().map(|event| OffsetDateTime::from(event.recorded_at));
-    query
-        .bind(each(members, |change| change.next().task().pinned().organization_id.0))
-        .bind(each(members, |change| change.next().task().id().0))
-        .bind(each(members, Change::expected_seq))
-        .bind(each(members, recorded_at))
-        .bind(each(members, |change| facts(change).last_seq))
-        .bind(each(members, |change| facts(change).log_digest.0.as_slice()))
-        .bind(each(members, |change| facts(change).phase.as_deref()))
-        .bind(each(members, |change| facts(change).furthest_milestone.as_deref()))
-        .bind(each(members, |change| change.alive().map(|id| id.0)))
-        .bind(each(members, |change| facts(change).cost_total.decimal()))
-        .bind(each(members, |change| facts(change).tokens.tokens_in))
-        .bind(each(members, |change| facts(change).tokens.tokens_out))
-        .bind(each(members, |change| facts(change).tokens.cache_read_tokens))
-        .bind(each(members, |change| facts(change).tokens.cache_write_tokens))
-        .bind(each(members, |change| facts(change).unmeasured_reports))
-        .bind(each(members, |change| facts(change).unpriced_reports))
-}
-
-fn bind_events<'q>(query: Statement<'q>, events: &[(i64, &'q Event)]) -> Statement<'q> {
-    fn each<'q, T>(events: &[(i64, &'q Event)], f: impl Fn(&'q Event) -> T) -> Vec<T> {
-        events.iter().map(|(_, event)| f(event)).collect()
-    }
-    query
-        .bind(events.iter().map(|(n, _)| *n).collect::<Vec<_>>())
-        .bind(each(events, |event| event.seq))
-        .bind(each(events, |event| event.event_id.0))
-        .bind(each(events, |event| &*event.event_type))
-        .bind(each(events, |event| event.schema_version))
-        .bind(each(events, |event| event.actor.kind.as_str()))
-        .bind(each(events, |event| &*event.actor.id))
-        .bind(each(events, |event| event.actor.channel.map(Channel::as_str)))
-        .bind(each(events, |event| event.session_id.map(|id| id.0)))
-        .bind(each(events, |event| OffsetDateTime::from(event.at)))
-        .bind(each(events, |event| &*event.payload))
-        .bind(each(events, redacted))
-        .bind(each(events, |event| event.digest.0.as_slice()))
-}
-
-fn bind_reports<'q>(query: Statement<'q>, reports: &[Report<'q>]) -> Statement<'q> {
-    fn each<'q, T>(reports: &[Report<'q>], f: impl Fn(&'q LedgerRow) -> T) -> Vec<T> {
-        reports.iter().map(|(.., row)| f(row)).collect()
-    }
-    let price = |price: Option<Price>| price.map(Price::decimal);
-    query
-        .bind(reports.iter().map(|(n, ..)| *n).collect::<Vec<_>>())
-        .bind(each(reports, |row| row.id.0))
-        .bind(reports.iter().map(|(_, _, account, _)| account.0).collect::<Vec<_>>())
-        .bind(each(reports, |row| row.idempotency_key.clone()))
-        .bind(reports.iter().map(|(_, hash, ..)| hash.to_vec()).collect::<Vec<_>>())
-        .bind(each(reports, |row| row.session_id.map(|id| id.0)))
-        .bind(each(reports, |row| row.model_id.clone()))
-        .bind(each(reports, |row| row.model_ref.map(|id| id.0)))
-        .bind(each(reports, |row| row.tokens.tokens_in))
-        .bind(each(reports, |row| row.tokens.tokens_out))
-        .bind(each(reports, |row| row.tokens.cache_read_tokens))
-        .bind(each(reports, |row| row.tokens.cache_write_tokens))
-        .bind(each(reports, |row| price(row.prices.input_cost_per_million)))
-        .bind(each(reports, |row| price(row.prices.output_cost_per_million)))
-        .bind(each(reports, |row| price(row.prices.cache_read_cost_per_million)))
-        .bind(each(reports, |row| price(row.prices.cache_write_cost_per_million)))
-        .bind(each(reports, |row| row.cost.map(Money::decimal)))
-        .bind(each(reports, |row| row.measured))
-        .bind(each(reports, |row| row.corrects.map(|id| id.0)))
-        .bind(each(reports, |row| row.unmeasured_delta))
-        .bind(each(reports, |row| row.unpriced_delta))
-        .bind(each(reports, |row| row.seq))
 }

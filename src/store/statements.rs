@@ -55,8 +55,9 @@ pub(super) static APPEND: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Appends and reports of several tasks: `$1` to `$16` have an entry per task, `$17` to `$29` one per event and `$30` to
-/// `$51` one per report, the first of which numbers its task among them, from 1. Rows are locked without waiting, so
-/// groups and whoever holds several tasks never wait for each other in a circle, and a locked task holds nobody up.
+/// `$51` one per report, the first of which numbers its task among them, from 1. The rows of tasks and
+/// sessions are locked without waiting, so groups and whoever holds several tasks never wait for each other in a circle,
+/// and who has to wait for a lock holds nobody else up.
 /// Answers the numbers of those that were written.
 ///
 /// Each array stands in a query of its own, which hides its length from the planner: it would find that a plan for these
@@ -76,6 +77,12 @@ pub(super) const GROUP: &str = "
             WHERE t.organization_id = c.organization_id AND t.id = c.task_id AND t.last_seq = c.expected_seq
                 AND t.log_archived_at IS NULL
             FOR NO KEY UPDATE SKIP LOCKED) AS t
+        LEFT JOIN LATERAL (
+            SELECT true AS ours FROM agent_runtime.sessions s
+            WHERE s.organization_id = c.organization_id AND s.task_id = c.task_id AND s.id = c.alive
+                AND s.closed_at IS NULL
+            FOR NO KEY UPDATE SKIP LOCKED) AS s ON true
+        WHERE c.alive IS NULL OR s.ours
     ), t AS (
         UPDATE agent_runtime.tasks t SET last_seq = l.last_seq, log_digest = l.log_digest, updated_at = l.recorded_at,
             phase = l.phase, furthest_milestone = l.milestone, cost_total = l.cost_total, tokens_in = l.tokens_in,

@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{Client, Reply, World};
+use crate::support::{Client, Reply, World, eventually};
 
 /// Tasks at work, so many that several of their changes meet.
 const TASKS: usize = 24;
@@ -154,6 +154,79 @@ async fn who_hangs_up_takes_no_other_along() {
     for (task, session) in &tasks {
         agent.say(task, session, "I go on.").await.expect(201);
         world.sound(task).await;
+    }
+    world.prove().await;
+}
+
+/// The process ids of the server's backends that write a group and wait for a lock.
+async fn held_up(world: &World) -> Vec<i32> {
+    let waiting = "SELECT pid FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%WITH ORDINALITY%'";
+    sqlx::query_scalar(waiting).fetch_all(&world.db).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_locked_session_holds_up_its_own_change_only() {
+    let world = World::new().await;
+    let agent = world.agent().await;
+    let tasks = at_work(&world, &agent).await;
+    for round in 0..20 {
+        let mut lock = world.db.begin().await.unwrap();
+        sqlx::query("SELECT FROM agent_runtime.sessions WHERE id = ANY ($1) FOR UPDATE")
+            .bind([0, 1].map(|place: usize| tasks[place].1.parse::<Uuid>().unwrap()))
+            .execute(&mut *lock)
+            .await
+            .unwrap();
+        let met = shared(&world).await;
+        let say = async |working| append(&agent, working, turn(&working.1, Uuid::now_v7(), "I go on.")).await;
+        let others = async {
+            for reply in join_all(tasks[2..].iter().map(say)).await {
+                reply.expect(201);
+            }
+            // Not one by one after their group had failed.
+            let together = shared(&world).await > met;
+            lock.rollback().await.unwrap();
+            together
+        };
+        let (held, together) = join(join_all(tasks[..2].iter().map(say)), others).await;
+        for reply in held {
+            reply.expect(201);
+        }
+        if round > 4 && together {
+            break;
+        }
+        assert!(round < 19, "no changes met");
+    }
+    for (task, _) in &tasks {
+        world.sound(task).await;
+    }
+    world.prove().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_members_of_a_group_that_the_database_cut_off_are_written_alone() {
+    let world = World::new().await;
+    let agent = world.agent().await;
+    let tasks = at_work(&world, &agent).await;
+    let mut lock = world.db.begin().await.unwrap();
+    sqlx::query("LOCK TABLE agent_runtime.events IN SHARE MODE").execute(&mut *lock).await.unwrap();
+    let appends = join_all(
+        tasks.iter().map(async |working| append(&agent, working, turn(&working.1, Uuid::now_v7(), "Again.")).await),
+    );
+    let cut_off = async {
+        eventually("a group waits", async || !held_up(&world).await.is_empty()).await;
+        let groups = held_up(&world).await;
+        for pid in &groups {
+            sqlx::query("SELECT pg_cancel_backend($1)").bind(pid).execute(&world.db).await.unwrap();
+        }
+        eventually("it waits no more", async || !held_up(&world).await.iter().any(|pid| groups.contains(pid))).await;
+        lock.rollback().await.unwrap();
+    };
+    for reply in join(appends, cut_off).await.0 {
+        reply.expect(201);
+    }
+    for (task, _) in &tasks {
+        assert_eq!(world.sound(task).await.iter().filter(|event| event["type"] == "turn").count(), 1);
     }
     world.prove().await;
 }
