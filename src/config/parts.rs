@@ -26,8 +26,9 @@ part! {
         request_timeout_seconds: u64 = 30; 1..=600,
         /// How long a client may take to send its request's headers, in seconds.
         header_timeout_seconds: u64 = 10; 1..=120,
-        /// How long a client may be silent between two requests of one connection, in seconds: longer than harnesses are
-        /// silent between two heartbeats, and than a proxy before it keeps its connections.
+        /// How long a client may be silent between two requests of one connection, or take nothing of an answer, in
+        /// seconds: longer than harnesses are silent between two heartbeats, and than a proxy before it keeps its
+        /// connections.
         idle_timeout_seconds: u64 = 120; 1..=3_600,
         /// How long requests in flight may go on after the first stop signal, in seconds.
         shutdown_grace_seconds: u64 = 20; 0..=600,

@@ -18,6 +18,8 @@ pub struct Aggregate {
     pub(in crate::domain) task: Task,
     pub(in crate::domain) sessions: Vec<Session>,
     pub(in crate::domain) requests: Vec<Request>,
+    /// Open requests that had expired, by the database's clock, when they were read.
+    pub(in crate::domain) overdue: Vec<RequestId>,
 }
 
 /// A log that no sequence of commits can have written.
@@ -64,7 +66,13 @@ pub enum LogError {
 impl Aggregate {
     /// A snapshot as the store read it.
     pub fn new(task: Task, sessions: Vec<Session>, requests: Vec<Request>) -> Self {
-        Self { task, sessions, requests }
+        Self { task, sessions, requests, overdue: Vec::new() }
+    }
+
+    /// The same, of which these open requests have expired by the database's clock, though no worker has written it yet.
+    #[must_use]
+    pub fn with_overdue(self, overdue: Vec<RequestId>) -> Self {
+        Self { overdue, ..self }
     }
 
     /// The task.
@@ -96,6 +104,7 @@ impl Aggregate {
     pub fn trim(&mut self) {
         self.sessions.retain(Session::is_open);
         self.requests.retain(Request::is_open);
+        self.overdue.clear();
     }
 
     /// Adds a session and a request that a command names and the snapshot lacks.
@@ -167,7 +176,12 @@ impl Aggregate {
             closed_at: None,
             timeout_at: None,
         };
-        Some(Self { task: Task::begin(Arc::new(pinned), facts), sessions: Vec::new(), requests: Vec::new() })
+        Some(Self {
+            task: Task::begin(Arc::new(pinned), facts),
+            sessions: Vec::new(),
+            requests: Vec::new(),
+            overdue: Vec::new(),
+        })
     }
 
     /// Folds one event into the state. This is the only place where a fact changes.

@@ -9,11 +9,12 @@ use super::ids::{EventId, OrganizationId, RequestId, SessionId, ShortId, TaskId}
 use super::limits::PAYLOAD_BYTES_MAX;
 use super::outcome::Ending;
 use super::payload::{
-    JsonText, OutcomeSet, Payload, RequestResolved, SessionClosed, StateChanged, TaskCreated, UsageReported,
+    JsonText, OutcomeSet, Payload, RequestExpired, RequestResolved, SessionClosed, StateChanged, TaskCreated,
+    UsageReported,
 };
 use super::refusal::Refusal;
 use super::relation::{Edit, ProjectEdit};
-use super::request::RequestStatus;
+use super::request::{Request, RequestStatus};
 use super::session::TASK_CLOSED;
 use super::status::StateReason;
 use super::task::status_of;
@@ -325,6 +326,12 @@ impl<'a, 'c> Draft<'a, 'c> {
         )
     }
 
+    /// Time has expired an open request.
+    pub fn expire(&mut self, request: &Request) -> Result<(), Refusal> {
+        let Request { id, kind, expires_at, .. } = *request;
+        self.request(id, &Payload::RequestExpired(RequestExpired { request_id: id, kind, expires_at }), None)
+    }
+
     /// Adds a row to the ledger with its event.
     pub fn report(&mut self, mut row: LedgerRow, session: Option<SessionId>) -> Result<(), Refusal> {
         row.seq = self.next().task.facts.last_seq + 1;
@@ -364,7 +371,8 @@ impl<'a, 'c> Draft<'a, 'c> {
         self.write(&Payload::StateChanged(StateChanged { from, to, reason }), None)
     }
 
-    /// Closes the task, in the contract's order: open sessions, `state.changed`, `outcome.set`, open requests.
+    /// Closes the task, in the contract's order: open sessions, `state.changed`, `outcome.set`, open requests, which
+    /// become void or, when their time is over, expired.
     pub fn close(
         &mut self,
         ending: Ending,
@@ -385,9 +393,15 @@ impl<'a, 'c> Draft<'a, 'c> {
         } else {
             self.write(&Payload::OutcomeSet(set), session)?;
         }
-        let open: Vec<_> = self.next().requests.iter().filter(|request| request.is_open()).map(|r| r.id).collect();
-        for id in open {
-            self.void(id, None)?;
+        let open: Vec<_> = self.next().requests.iter().filter(|request| request.is_open()).cloned().collect();
+        for request in open {
+            // What readers were shown as expired stays so, though no worker has written it yet.
+            if self.next().overdue.contains(&request.id) {
+                self.expire(&request)?;
+            } else {
+                self.change.guards.unexpired.push(request.id);
+                self.void(request.id, None)?;
+            }
         }
         Ok(())
     }

@@ -69,6 +69,8 @@ pub enum Refusal {
     TaskClosed(Closed),
     /// The task's log is archived.
     TaskArchived,
+    /// The same, for a sign of life: its harness is told how the task ended.
+    EndedAndArchived(Closed),
     /// A cancel is pending: no session, request or child may begin.
     TaskCancelled,
     /// A cancel cannot be taken back.

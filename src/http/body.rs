@@ -35,7 +35,13 @@ impl FromRequest<App> for RawBody {
     type Rejection = std::convert::Infallible;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Self::Rejection> {
-        let limit = app.settings().body_limit_bytes;
+        Ok(Self::read_whole(request, app.settings().body_limit_bytes).await)
+    }
+}
+
+impl RawBody {
+    /// Reads a body of at most `limit` bytes.
+    pub async fn read_whole(request: Request, limit: usize) -> Self {
         let headers = request.headers();
         let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -46,7 +52,7 @@ impl FromRequest<App> for RawBody {
         let declared = request.body().size_hint().lower();
         if declared > limit as u64 {
             let bytes = Err(Refusal::PayloadTooLarge { limit, what: String::new() });
-            return Ok(Self { bytes, is_json, idempotency_key: key });
+            return Self { bytes, is_json, idempotency_key: key };
         }
         let read = Limited::new(request.into_body(), limit).collect().await;
         let bytes = match read {
@@ -56,7 +62,7 @@ impl FromRequest<App> for RawBody {
             }
             Err(_) => Err(Refusal::InvalidJson("the body ended before it was complete".to_owned())),
         };
-        Ok(Self { bytes, is_json, idempotency_key: key })
+        Self { bytes, is_json, idempotency_key: key }
     }
 }
 

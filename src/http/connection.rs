@@ -18,6 +18,10 @@ use tokio_util::sync::CancellationToken;
 use super::patience::Patience;
 use super::server::ServerSettings;
 
+/// The most bytes that are read before a request's headers are complete; larger ones are refused with 431. It is what
+/// each of the connections may hold without having said who calls.
+const BUFFER_MAX: usize = 64 * 1024;
+
 /// The two signs of the end.
 pub(super) struct Stop {
     /// What is in flight has its answer first.
@@ -46,7 +50,7 @@ pub(super) async fn serve(mut stream: TcpStream, router: Router, settings: Serve
         }
         let patience = Patience::new(header_timeout, idle_timeout);
         let mut builder = http1::Builder::new();
-        builder.timer(patience.clone()).header_read_timeout(header_timeout);
+        builder.timer(patience.clone()).header_read_timeout(header_timeout).max_buf_size(BUFFER_MAX);
         let watched = patience.watch(begun, TokioIo::new(stream));
         let service = TowerToHyperService::new(router.clone());
         let mut connection = Box::new(builder.serve_connection(watched, service));

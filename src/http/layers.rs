@@ -80,9 +80,9 @@ async fn observe(State(app): State<App>, request: Request, next: Next) -> Respon
     let begun = Instant::now();
     let id = request_id(&request);
     let traceparent = request.headers().get("traceparent").and_then(|value| value.to_str().ok()).and_then(trace::parse);
-    let method = request.method().clone();
+    let method = known(request.method());
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let span = tracing::info_span!("request", %method, route = route.as_deref(), request_id = %id,
+    let span = tracing::info_span!("request", method, route = route.as_deref(), request_id = %id,
         traceparent = traceparent.as_deref());
     let mut response = trace::within(traceparent, next.run(request)).instrument(span.clone()).await;
     let status = response.status();
@@ -94,8 +94,23 @@ async fn observe(State(app): State<App>, request: Request, next: Next) -> Respon
     }
     // Unknown paths share one label: a scanner must not fill the registry.
     let route = route.unwrap_or_else(|| "none".to_owned());
-    app.metrics().answered(method.as_str(), &route, response.status(), begun.elapsed());
+    app.metrics().answered(method, &route, response.status(), begun.elapsed());
     response
+}
+
+/// A method's name for metrics and the log. All that no route has share one: a client could make up any number of them,
+/// each as long as a header may be.
+fn known(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
 }
 
 /// The id of a request: the client's, or a fresh one.

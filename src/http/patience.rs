@@ -43,7 +43,7 @@ impl Patience {
 
     /// The stream of the connection, of which `begun` was read before.
     pub fn watch<T>(&self, begun: Bytes, stream: T) -> Watched<T> {
-        Watched { begun, stream, seen: Arc::clone(&self.seen) }
+        Watched { begun, stream, seen: Arc::clone(&self.seen), patience: self.idle_timeout, stalled: None }
     }
 
     /// Whether the connection waits for a request of which nothing has come for a while, and every answer is taken.
@@ -112,12 +112,17 @@ impl Future for Wait {
     }
 }
 
-/// A stream that notes when something comes and when nothing more can be sent.
+/// A stream that notes when something comes and when nothing more can be sent, and fails when the client takes nothing
+/// for too long: hyper would wait for it without end, with all that the answer holds.
 #[derive(Debug)]
 pub(super) struct Watched<T> {
     begun: Bytes,
     stream: T,
     seen: Arc<Seen>,
+    /// How long nothing may be taken.
+    patience: Duration,
+    /// Runs while nothing is taken.
+    stalled: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
 impl<T> Watched<T> {
@@ -126,9 +131,16 @@ impl<T> Watched<T> {
         self.stream
     }
 
-    fn sent<R>(&self, sent: Poll<R>) -> Poll<R> {
+    fn sent<R>(&mut self, context: &mut Context<'_>, sent: Poll<std::io::Result<R>>) -> Poll<std::io::Result<R>> {
         self.seen.blocked.store(sent.is_pending(), Ordering::Relaxed);
-        sent
+        if sent.is_ready() {
+            self.stalled = None;
+            return sent;
+        }
+        let patience = self.patience;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(stalled.as_mut().poll(context));
+        Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -153,7 +165,7 @@ impl<T: Read + Unpin> Read for Watched<T> {
 impl<T: Write + Unpin> Write for Watched<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         let sent = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.sent(sent)
+        self.sent(context, sent)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -174,6 +186,6 @@ impl<T: Write + Unpin> Write for Watched<T> {
         parts: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
         let sent = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.sent(sent)
+        self.sent(context, sent)
     }
 }

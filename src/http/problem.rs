@@ -152,12 +152,16 @@ fn ended(problem: Problem, ending: Option<Ending>, last_seq: i64) -> Problem {
         .with("last_seq", last_seq)
 }
 
+fn archived() -> Problem {
+    conflict("task_archived", "the task's log is archived; nothing can be added").with("task_status", "closed")
+}
+
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::TaskClosed(facts) => closed(&facts),
-            Refusal::TaskArchived => conflict("task_archived", "the task's log is archived; nothing can be added")
-                .with("task_status", "closed"),
+            Refusal::TaskArchived => archived(),
+            Refusal::EndedAndArchived(Closed { ending, last_seq }) => ended(archived(), Some(ending), last_seq),
             Refusal::TaskCancelled => conflict("task_cancelled", "a cancel is pending; nothing new may begin"),
             Refusal::CancelPending(status) => {
                 conflict("cancel_pending", "a cancel is pending and cannot be taken back")

@@ -20,7 +20,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct ServerSettings {
     /// How long a client may take to send a request's headers.
     pub header_timeout: Duration,
-    /// How long a client may be silent between two requests of one connection.
+    /// How long a client may be silent between two requests of one connection, or take nothing of an answer.
     pub idle_timeout: Duration,
     /// The most connections that are open at once.
     pub max_connections: usize,

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -25,6 +25,9 @@ use crate::auth::secrets;
 use crate::auth::tokens::ServiceClaims;
 use crate::domain::ids::CredentialId;
 use crate::service::ServiceError;
+
+/// The most bytes of a form that buys a token. Whoever sends it has not said who he is.
+const FORM_BYTES_MAX: usize = 16 * 1024;
 
 /// Limits the tokens of one client.
 pub type Limit = DefaultKeyedRateLimiter<CredentialId>;
@@ -150,12 +153,13 @@ fn credentials(headers: &HeaderMap, body: &Bytes) -> Result<(String, String), Bo
         (status = 400, description = "The request is malformed", body = TokenError, content_type = "application/json"),
         (status = 401, description = "The client is unknown or its secret wrong", body = TokenError,
             content_type = "application/json")))]
-pub async fn issue(State(app): State<App>, headers: HeaderMap, body: RawBody) -> Result<Response, Problem> {
-    let bytes = body.bytes()?;
+pub async fn issue(State(app): State<App>, headers: HeaderMap, request: Request) -> Result<Response, Problem> {
     let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !media_type.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded") {
         return Ok(malformed("the body is application/x-www-form-urlencoded"));
     }
+    let body = RawBody::read_whole(request, FORM_BYTES_MAX).await;
+    let bytes = body.bytes()?;
     let (id, secret) = match credentials(&headers, bytes) {
         Ok(pair) => pair,
         Err(refusal) => return Ok(*refusal),

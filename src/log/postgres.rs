@@ -62,7 +62,10 @@ impl PostgresLog {
 
     /// A transaction: what is written in it becomes visible together, and unnamed statements survive a pooling proxy.
     async fn begin(&self) -> Result<Transaction<'static, Postgres>, LogStoreError> {
-        let mut transaction = self.pool.begin().await?;
+        // A `begin` that is dropped half-way would leave its connection in the pool with an open transaction.
+        let pool = self.pool.clone();
+        let begun = tokio::spawn(async move { pool.begin().await }).await;
+        let mut transaction = begun.map_err(|_| sqlx::Error::WorkerCrashed)??;
         if !self.named {
             // Such a proxy takes no options at the start of a session.
             let timeout = self.statement_timeout.as_millis().to_string();

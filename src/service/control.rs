@@ -1,12 +1,16 @@
 //! What people want of a task.
 
+use std::collections::HashSet;
+
 use uuid::Uuid;
 
 use super::caller::Located;
 use super::{Answered, Call, Clock, Done, Failed, Order, Service, ServiceError};
 use crate::domain::aggregate::Aggregate;
 use crate::domain::command::Command;
+use crate::domain::event::{Event, EventType};
 use crate::domain::ids::{AgentId, EventId, PersonId};
+use crate::domain::log_page::EventPage;
 use crate::domain::principal::Permission;
 use crate::domain::refusal::{Checked, Fault, Refusal};
 use crate::domain::task::Task;
@@ -15,6 +19,10 @@ use crate::domain::task::Task;
 const REPLY_KEYS: Uuid = Uuid::from_u128(0x7c2f_16d8_51f3_4f0c_9a0e_43d6_0c1b_9d27);
 /// How many tasks an emergency stop closes between two looks.
 const STOP_PAGE: i64 = 200;
+/// How many turns of an archived log are read at a time to find one.
+const ARCHIVED_PAGE: u32 = 100;
+/// How often an emergency stop looks over all of an agent's open tasks.
+const STOP_LOOKS_MAX: u32 = 50;
 /// After so many tasks in a row that cannot be closed it is not the tasks that fail.
 const STOP_FAULTS_MAX: u32 = 10;
 
@@ -121,8 +129,13 @@ impl Service {
             Err(failed) => return Err(failed.into()),
         };
         let organization = call.caller.organization;
-        let first = self.store.events_by_id(organization, located.id, &[event_id]).await?;
-        let Some(first) = first.first() else { return Err(error.into()) };
+        let first = match error {
+            Failed::Error(ServiceError::Refused(Refusal::TaskArchived)) => {
+                self.archived_turn(located, event_id).await?
+            }
+            _ => self.store.events_by_id(organization, located.id, &[event_id]).await?.pop(),
+        };
+        let Some(first) = first else { return Err(error.into()) };
         let now = self.store.load(organization, located.id, &crate::store::Want::default()).await?;
         let task = now.ok_or(Refusal::TaskNotFound)?.task().clone();
         let turn = serde_json::from_str::<crate::domain::payload::Turn>(&first.payload);
@@ -130,19 +143,54 @@ impl Service {
         Ok(Answered { value: task, replay: Some(super::Replay { body_matches: same }) })
     }
 
+    /// The turn of that id in a log that is archived. Its key lives as long as the log does.
+    async fn archived_turn(&self, located: &Located, id: EventId) -> Result<Option<Event>, ServiceError> {
+        let types = vec![EventType::Turn.as_str().to_owned()];
+        let mut page = EventPage { after_seq: None, before_seq: None, types, limit: ARCHIVED_PAGE };
+        loop {
+            let (events, more) = self.events(located, &page).await?;
+            page.after_seq = events.last().map(|last| last.seq);
+            if let Some(found) = events.into_iter().find(|event| event.event_id == id) {
+                return Ok(Some(found));
+            }
+            if !more {
+                return Ok(None);
+            }
+        }
+    }
+
     /// Closes every open task of an agent, one transaction each, until none is left. Answers how many it closed. One
     /// that cannot be closed stands in no other's way; what went wrong is told once the others are closed.
+    ///
+    /// Ids are older than the commits of their tasks, so that one may appear behind the place that a look has reached:
+    /// it ends only with a look over all that finds nothing but what cannot be closed.
     pub async fn stop_agent(&self, call: &Call, agent: AgentId, command: Command) -> Result<u64, ServiceError> {
-        let (mut stopped, mut after) = (0, None);
-        let (mut fault, mut in_a_row) = (None, 0);
+        let (mut stopped, mut looks, mut after, mut found) = (0, 0, None, false);
+        let (mut fault, mut in_a_row, mut failed) = (None, 0, HashSet::new());
         loop {
             let page = self.store.open_tasks_of(call.caller.organization, agent, after, STOP_PAGE).await?;
-            let Some(last) = page.last() else { return fault.map_or(Ok(stopped), Err) };
+            let Some(last) = page.last() else {
+                if !found {
+                    return fault.map_or(Ok(stopped), Err);
+                }
+                looks += 1;
+                if looks == STOP_LOOKS_MAX {
+                    let created = "tasks of the agent are created faster than they close; disable it first";
+                    return Err(ServiceError::Unavailable(created.to_owned()));
+                }
+                (after, found) = (None, false);
+                continue;
+            };
             after = Some(*last);
             for task in page {
+                if failed.contains(&task) {
+                    continue;
+                }
                 match self.carry_out(Order::of(call, task), &command).await {
                     Ok(done) => {
-                        stopped += u64::from(matches!(done, Done::Changed(_)));
+                        let closed = matches!(done, Done::Changed(_));
+                        found |= closed;
+                        stopped += u64::from(closed);
                         in_a_row = 0;
                     }
                     Err(error) => {
@@ -152,6 +200,7 @@ impl Service {
                         if in_a_row == STOP_FAULTS_MAX {
                             return Err(error);
                         }
+                        failed.insert(task);
                         fault.get_or_insert(error);
                     }
                 }

@@ -55,7 +55,10 @@ impl Service {
                     let (_, written, _) = Arc::unwrap_or_clone(change).into_parts();
                     return Ok(Appended { written, duplicates });
                 }
-                Ok(Done::Unchanged(_)) => return Ok(Appended { written: Vec::new(), duplicates }),
+                Ok(Done::Unchanged(_)) => {
+                    self.lives(located, session.ok().flatten()).await?;
+                    return Ok(Appended { written: Vec::new(), duplicates });
+                }
                 Err(failed @ Failed::Error(ServiceError::Refused(Refusal::TaskArchived))) => return Err(failed.into()),
                 // Removed between its storing and the commit: once more.
                 Err(Failed::ArtifactGone) => continue,
@@ -70,6 +73,7 @@ impl Service {
             }
             duplicates.extend(known);
             if rest.is_empty() {
+                self.lives(located, session.ok().flatten()).await?;
                 return Ok(Appended { written: Vec::new(), duplicates });
             }
             // What is left is judged by itself: a repeated turn does not keep a new tool call out.

@@ -259,10 +259,16 @@ impl Service {
                 None => self.load(&order).await.map_err(Failed::Error)?,
             };
             let completed = self.complete(&order, command).await.map_err(Failed::Error)?;
-            let change = match self.decide(&order, &aggregate, completed) {
+            let decided = self.decide(&order, &aggregate, completed);
+            // What a snapshot refuses, or finds done, may be news from another process: it is an old one, or the task
+            // moved on between the reading of its row and that of its sessions and requests.
+            let final_word = matches!(decided, Ok(Decision::Change(_)))
+                || fresh && self.stands(&order, &aggregate).await.map_err(Failed::Error)?;
+            if !final_word {
+                continue;
+            }
+            let change = match decided {
                 Ok(Decision::Change(change)) => Arc::<Change>::from(change),
-                // What a kept snapshot refuses, or finds done, may be news from another process.
-                Ok(Decision::Unchanged) | Err(_) if !fresh => continue,
                 Ok(Decision::Unchanged) => return Ok(Done::Unchanged(Box::new(aggregate))),
                 Err(refusal) => return Err(Failed::Error(refusal.into())),
             };
@@ -291,6 +297,15 @@ impl Service {
             }
         }
         Err(Failed::Error(ServiceError::Unavailable("the task changes too fast".to_owned())))
+    }
+
+    /// Whether the task is still as it was loaded. One without sessions and requests was read at once.
+    async fn stands(&self, order: &Order<'_>, aggregate: &Aggregate) -> Result<bool, ServiceError> {
+        if aggregate.sessions().is_empty() && aggregate.requests().is_empty() {
+            return Ok(true);
+        }
+        let now = self.store.version(order.organization, order.task).await?;
+        Ok(now == Some(aggregate.task().facts().last_seq))
     }
 
     /// The command with what must be as new as the snapshot: the report that it corrects and earlier corrections, or

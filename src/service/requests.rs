@@ -30,11 +30,13 @@ impl Service {
         supersedes: Option<RequestId>,
         request: Checked<Box<NewRequest>>,
     ) -> Result<Answered<(Request, Task)>, ServiceError> {
+        let named = session.clone().ok().flatten();
         if let Some(repeat) = self.asked_before(call, located, asked.as_ref()).await? {
+            self.lives(located, named).await?;
             return Ok(repeat);
         }
         let want = Want {
-            session: session.clone().ok().flatten(),
+            session: named,
             requests: supersedes.into_iter().collect(),
             request_key: asked.as_ref().map(|asked| asked.key.clone()),
             ..Want::default()
@@ -53,7 +55,10 @@ impl Service {
         };
         // Another call with the key was first; it is answered before any state.
         match self.asked_before(call, located, asked.as_ref()).await? {
-            Some(repeat) => Ok(repeat),
+            Some(repeat) => {
+                self.lives(located, named).await?;
+                Ok(repeat)
+            }
             None => Err(failed.into()),
         }
     }

@@ -38,6 +38,7 @@ impl Service {
         Ok(match done {
             Done::Changed(_) => Answered::first(value),
             Done::Unchanged(_) => {
+                self.lives(located, Some(opened.id)).await?;
                 let first = self.store.session_hash(call.caller.organization, located.id, opened.id).await?;
                 Answered::repeat(value, first, call.body_hash)
             }
@@ -59,6 +60,15 @@ impl Service {
                 None => ServiceError::Unavailable("the session moved while it was looked at".to_owned()),
             },
         })
+    }
+
+    /// A call that names a session and is answered without a change (it is a repeat) is a sign of life too. What is
+    /// closed stays so.
+    pub(super) async fn lives(&self, located: &Located, session: Option<SessionId>) -> Result<(), ServiceError> {
+        if let Some(session) = session {
+            self.store.heartbeat(located.task.organization, located.id, session).await?;
+        }
+        Ok(())
     }
 
     /// Refuses a session that is not the task's.

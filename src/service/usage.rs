@@ -74,6 +74,7 @@ impl Service {
         match self.store.reported_before(organization, account, located.id, &key).await? {
             None => Err(failed.into()),
             Some(first) => {
+                self.lives(located, named).await?;
                 let task = self.snapshot(located).await?.task().clone();
                 Ok(Answered::repeat((first.row, task), first.body_hash, call.body_hash))
             }

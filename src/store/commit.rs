@@ -116,10 +116,11 @@ impl Store {
         Ok(query.persistent(self.named()).fetch_one(db).await? == 1)
     }
 
-    /// Tells a request that expired by the database's clock from a conflict.
+    /// Tells a request that expired by the database's clock from a conflict. Where a closing task was to make it void, it
+    /// is one: read again, it is found to be over.
     pub(super) async fn explain(&self, change: &Change) -> Result<(), CommitError> {
         let requests: Vec<Uuid> = change.guards().unexpired.iter().map(|id| id.0).collect();
-        if requests.is_empty() {
+        if requests.is_empty() || change.next().task().facts().ending.is_some() {
             return Err(CommitError::Conflict);
         }
         let task = change.next().task().pinned();

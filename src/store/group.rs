@@ -1,5 +1,5 @@
-//! Appends and reports of different tasks that wait at the same moment are committed together: one transaction, one
-//! statement, one flush of the log. Who comes while nothing is being written is written at once, so nobody waits for
+//! Appends and reports of different tasks of an organization that wait at the same moment are committed together: one
+//! transaction, one statement, one flush of the log. Who comes while nothing is being written is written at once, so nobody waits for
 //! company.
 //!
 //! Each change keeps what it has alone: its task's row and its events are written both or neither, it is compared with
@@ -8,7 +8,7 @@
 
 mod binding;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,9 +20,9 @@ use tokio::time::timeout;
 use super::Store;
 use super::error::{CommitError, StoreError};
 use crate::domain::change::Change;
-use crate::domain::ids::AccountId;
+use crate::domain::ids::{AccountId, OrganizationId};
 
-/// How many transactions of groups a process has open. A further one begins only for a whole group: more changes share
+/// How many transactions of groups a process has open for an organization. A further one begins only for a whole group: more changes share
 /// a transaction when they wait for one.
 const TURNS_MAX: usize = 4;
 /// After how long a transaction no longer counts as one of them: whatever holds it up must not hold up the rest.
@@ -32,12 +32,13 @@ const GROUP_MAX: usize = 64;
 /// The most bytes of payloads that are committed together; what is larger goes alone.
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
 
-/// Changes that are under way or wait.
+/// Changes that are under way or wait, of organizations that have any. Each has a line of its own: no statement is of
+/// several, and none waits for another's.
 #[derive(Debug, Default)]
-pub(super) struct Groups(Mutex<State>);
+pub(super) struct Groups(Mutex<HashMap<OrganizationId, Line>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Line {
     turns: usize,
     waiting: VecDeque<Waiting>,
 }
@@ -61,15 +62,15 @@ enum Written {
 type Member = (Arc<Change>, Option<AccountId>);
 
 /// The right to write now. Whoever has it passes it on, however it ends.
-struct Turn(Option<Store>);
+struct Turn(Option<(Store, OrganizationId)>);
 
 impl Groups {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lines(&self) -> MutexGuard<'_, HashMap<OrganizationId, Line>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Line {
     /// The next group, in the order in which they came.
     fn next(&mut self) -> Vec<Waiting> {
         let (mut group, mut bytes) = (Vec::new(), 0);
@@ -87,17 +88,23 @@ impl State {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Some(store) = self.0.take() else { return };
-        let mut state = store.groups.state();
-        let group = state.next();
+        let Some((store, organization)) = self.0.take() else { return };
+        let mut lines = store.groups.lines();
+        let Some(line) = lines.get_mut(&organization) else { return };
+        let group = line.next();
         // Without a runtime nobody waits any more.
         match Handle::try_current() {
             Ok(runtime) if !group.is_empty() => {
-                drop(state);
-                let turn = Turn(Some(store.clone()));
-                runtime.spawn(store.write_group(turn, group));
+                drop(lines);
+                let turn = Turn(Some((store.clone(), organization)));
+                runtime.spawn(store.write_group(turn, organization, group));
             }
-            _ => state.turns -= 1,
+            _ => {
+                line.turns -= 1;
+                if line.turns == 0 {
+                    lines.remove(&organization);
+                }
+            }
         }
     }
 }
@@ -110,8 +117,9 @@ impl Store {
         change: &Arc<Change>,
         account: Option<AccountId>,
     ) -> Result<bool, CommitError> {
-        let turn = match self.queue(change, account) {
-            None => Some(Turn(Some(self.clone()))),
+        let organization = change.next().task().pinned().organization_id;
+        let turn = match self.queue(organization, change, account) {
+            None => Some(Turn(Some((self.clone(), organization)))),
             Some(written) => match written.await {
                 Ok(Ok(Written::Yes)) => return Ok(true),
                 Ok(Ok(Written::No)) => None,
@@ -129,21 +137,23 @@ impl Store {
     /// A place among those that wait; none when it is its turn at once.
     fn queue(
         &self,
+        organization: OrganizationId,
         change: &Arc<Change>,
         account: Option<AccountId>,
     ) -> Option<oneshot::Receiver<Result<Written, StoreError>>> {
-        let mut state = self.groups.state();
-        if state.turns == 0 {
-            state.turns = 1;
+        let mut lines = self.groups.lines();
+        let line = lines.entry(organization).or_default();
+        if line.turns == 0 {
+            line.turns = 1;
             return None;
         }
         let (written, told) = oneshot::channel();
-        state.waiting.push_back(Waiting { change: Arc::clone(change), account, written });
-        if state.waiting.len() >= GROUP_MAX && state.turns < TURNS_MAX {
-            state.turns += 1;
-            drop(state);
+        line.waiting.push_back(Waiting { change: Arc::clone(change), account, written });
+        if line.waiting.len() >= GROUP_MAX && line.turns < TURNS_MAX {
+            line.turns += 1;
+            drop(lines);
             // A turn that ends goes to those who wait.
-            drop(Turn(Some(self.clone())));
+            drop(Turn(Some((self.clone(), organization))));
         }
         Some(told)
     }
@@ -156,10 +166,10 @@ impl Store {
     }
 
     /// Writes a group and tells each of it. It is a task of its own: no caller that hangs up takes the others along.
-    async fn write_group(self, turn: Turn, group: Vec<Waiting>) {
+    async fn write_group(self, turn: Turn, organization: OrganizationId, group: Vec<Waiting>) {
         let (changes, tell): (Vec<_>, Vec<_>) =
             group.into_iter().map(|waiting| ((waiting.change, waiting.account), waiting.written)).unzip();
-        let outcome = within(turn, pin!(self.write_together(&changes))).await;
+        let outcome = within(turn, pin!(self.write_together(organization, &changes))).await;
         // The callers have their changes for themselves again.
         drop(changes);
         let count = tell.len();
@@ -180,13 +190,18 @@ impl Store {
     }
 
     /// Writes those whose tasks are as they were and locked by nobody; answers their places.
-    async fn write_together(&self, changes: &[Member]) -> Result<Vec<usize>, sqlx::Error> {
+    async fn write_together(
+        &self,
+        organization: OrganizationId,
+        changes: &[Member],
+    ) -> Result<Vec<usize>, sqlx::Error> {
         let mut lease = self.lease().await?;
-        let numbers: Vec<i64> = match binding::bound(changes).persistent(self.named()).fetch_all(&mut *lease).await {
-            // The server refused the statement, or cut it off because one of the rows was locked: nothing is written.
-            Err(fault) if is_refusal(&fault) => return Ok(Vec::new()),
-            numbers => numbers?,
-        };
+        let numbers: Vec<i64> =
+            match binding::bound(organization, changes).persistent(self.named()).fetch_all(&mut *lease).await {
+                // The server refused the statement, or cut it off because one of the rows was locked: nothing is written.
+                Err(fault) if is_refusal(&fault) => return Ok(Vec::new()),
+                numbers => numbers?,
+            };
         lease.done().await?;
         Ok(numbers.into_iter().filter_map(|number| usize::try_from(number - 1).ok()).collect())
     }

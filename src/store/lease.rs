@@ -67,7 +67,11 @@ impl Store {
     pub(super) async fn transaction(&self) -> Result<Lease, sqlx::Error> {
         let place = self.shelf.place().await?;
         self.shelf.spare();
-        Ok(Lease::Transaction(self.pool.begin().await?, place))
+        // sqlx would give out a connection again whose `begin` was dropped half-way, and what others wrote on it would
+        // not be committed. So it runs to its end, and whoever is gone by then drops a transaction that sqlx knows.
+        let pool = self.pool.clone();
+        let begun = tokio::spawn(async move { pool.begin().await }).await;
+        Ok(Lease::Transaction(begun.map_err(|_| sqlx::Error::WorkerCrashed)??, place))
     }
 
     /// The rows of a statement that stands alone.

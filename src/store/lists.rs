@@ -320,8 +320,7 @@ impl Store {
     ) -> Result<InboxCounts, StoreError> {
         let mut lease = self.lease().await?;
         let (tasks, feedback, approval) = sqlx::query_as(
-            "SELECT (SELECT count(*) FROM agent_runtime.tasks WHERE organization_id = $1 AND open_requests > 0
-                    AND ($2::uuid IS NULL OR agent_id = $2)),
+            "SELECT count(DISTINCT task_id),
                 count(*) FILTER (WHERE kind = 'feedback'), count(*) FILTER (WHERE kind = 'approval')
              FROM agent_runtime.requests WHERE organization_id = $1 AND status = 'open'
                 AND ($2::uuid IS NULL OR agent_id = $2) AND expires_at > statement_timestamp()",

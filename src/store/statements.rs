@@ -54,8 +54,8 @@ pub(super) static APPEND: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Appends and reports of several tasks: `$1` to `$16` have an entry per task, `$17` to `$29` one per event and `$30` to
-/// `$51` one per report, the first of which numbers its task among them, from 1. The rows of tasks and
+/// Appends and reports of several tasks of the organization `$1`: `$2` to `$16` have an entry per task, `$17` to `$29` one
+/// per event and `$30` to `$51` one per report, the first of which numbers its task among them, from 1. The rows of tasks and
 /// sessions are locked without waiting, so groups and whoever holds several tasks never wait for each other in a circle,
 /// and who has to wait for a lock holds nobody else up.
 /// Answers the numbers of those that were written.
@@ -65,21 +65,21 @@ pub(super) static APPEND: LazyLock<String> = LazyLock::new(|| {
 pub(super) const GROUP: &str = "
     WITH l AS (
         SELECT c.*, t.place
-        FROM unnest((SELECT $1::uuid[]), (SELECT $2::uuid[]), (SELECT $3::bigint[]), (SELECT $4::timestamptz[]),
+        FROM unnest((SELECT $2::uuid[]), (SELECT $3::bigint[]), (SELECT $4::timestamptz[]),
             (SELECT $5::bigint[]), (SELECT $6::bytea[]), (SELECT $7::text[]),
             (SELECT $8::text[]), (SELECT $9::uuid[]), (SELECT $10::numeric[]), (SELECT $11::bigint[]),
             (SELECT $12::bigint[]), (SELECT $13::bigint[]), (SELECT $14::bigint[]),
             (SELECT $15::bigint[]), (SELECT $16::bigint[])) WITH ORDINALITY
-            AS c(organization_id, task_id, expected_seq, recorded_at, last_seq, log_digest, phase, milestone, alive,
+            AS c(task_id, expected_seq, recorded_at, last_seq, log_digest, phase, milestone, alive,
                  cost_total, tokens_in, tokens_out, cache_read, cache_write, unmeasured, unpriced, n)
         CROSS JOIN LATERAL (
             SELECT t.ctid AS place FROM agent_runtime.tasks t
-            WHERE t.organization_id = c.organization_id AND t.id = c.task_id AND t.last_seq = c.expected_seq
+            WHERE t.organization_id = $1 AND t.id = c.task_id AND t.last_seq = c.expected_seq
                 AND t.log_archived_at IS NULL
             FOR NO KEY UPDATE SKIP LOCKED) AS t
         LEFT JOIN LATERAL (
             SELECT true AS ours FROM agent_runtime.sessions s
-            WHERE s.organization_id = c.organization_id AND s.task_id = c.task_id AND s.id = c.alive
+            WHERE s.organization_id = $1 AND s.task_id = c.task_id AND s.id = c.alive
                 AND s.closed_at IS NULL
             FOR NO KEY UPDATE SKIP LOCKED) AS s ON true
         WHERE c.alive IS NULL OR s.ours
@@ -89,14 +89,14 @@ pub(super) const GROUP: &str = "
             tokens_out = l.tokens_out, cache_read_tokens = l.cache_read, cache_write_tokens = l.cache_write,
             unmeasured_reports = l.unmeasured, unpriced_reports = l.unpriced, dirty = true
         FROM l
-        WHERE t.ctid = l.place AND t.organization_id = l.organization_id AND t.id = l.task_id
+        WHERE t.ctid = l.place AND t.organization_id = $1 AND t.id = l.task_id
             AND t.last_seq = l.expected_seq AND t.log_archived_at IS NULL
-        RETURNING l.n, l.organization_id, l.task_id, l.recorded_at, l.alive
+        RETURNING l.n, l.task_id, l.recorded_at, l.alive
     ), e AS (
         INSERT INTO agent_runtime.events (
             organization_id, task_id, seq, event_id, type, schema_version, actor_kind, actor_id, channel, session_id,
             at, recorded_at, payload, redacted, digest)
-        SELECT t.organization_id, t.task_id, e.seq, e.event_id, e.type, e.schema_version, e.actor_kind, e.actor_id,
+        SELECT $1, t.task_id, e.seq, e.event_id, e.type, e.schema_version, e.actor_kind, e.actor_id,
             e.channel, e.session_id, e.at, t.recorded_at, e.payload::json,
             CASE WHEN e.redacted IS NULL THEN '{}'::text[]
                  ELSE ARRAY(SELECT json_array_elements_text(e.redacted::json)) END,
@@ -110,7 +110,7 @@ pub(super) const GROUP: &str = "
     ), a AS (
         UPDATE agent_runtime.sessions s SET heartbeat_at = greatest(s.heartbeat_at, clock_timestamp())
         FROM t
-        WHERE s.organization_id = t.organization_id AND s.task_id = t.task_id AND s.id = t.alive
+        WHERE s.organization_id = $1 AND s.task_id = t.task_id AND s.id = t.alive
             AND s.closed_at IS NULL
     ), r AS (
         INSERT INTO agent_runtime.budget_ledger (
@@ -118,7 +118,7 @@ pub(super) const GROUP: &str = "
             model_ref, tokens_in, tokens_out, cache_read_tokens, cache_write_tokens, input_cost_per_million,
             output_cost_per_million, cache_read_cost_per_million, cache_write_cost_per_million, cost, measured,
             corrects, unmeasured_delta, unpriced_delta, seq)
-        SELECT t.organization_id, t.task_id, t.recorded_at, r.id, r.account_id, r.idempotency_key, r.request_hash,
+        SELECT $1, t.task_id, t.recorded_at, r.id, r.account_id, r.idempotency_key, r.request_hash,
             r.session_id, r.model_id, r.model_ref, r.tokens_in, r.tokens_out, r.cache_read, r.cache_write, r.input_cost,
             r.output_cost, r.cache_read_cost, r.cache_write_cost, r.cost, r.measured, r.corrects, r.unmeasured_delta,
             r.unpriced_delta, r.seq

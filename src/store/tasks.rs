@@ -1,5 +1,6 @@
 //! Reading tasks: one, with what a command needs. Lists stand in `lists.rs`.
 
+use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::Store;
@@ -85,10 +86,11 @@ impl Store {
             .await?;
             sessions = rows.iter().map(session).collect::<Result<Vec<_>, _>>()?;
         }
-        let mut requests = Vec::new();
+        let (mut requests, mut overdue) = (Vec::new(), Vec::new());
         if task.facts().open_requests > 0 || !want.requests.is_empty() || want.request_key.is_some() {
             let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
-                "SELECT {REQUEST_COLUMNS} FROM agent_runtime.requests WHERE organization_id = $1 AND task_id = $2
+                "SELECT {REQUEST_COLUMNS}, status = 'open' AND expires_at <= clock_timestamp() AS overdue
+                 FROM agent_runtime.requests WHERE organization_id = $1 AND task_id = $2
                     AND (status = 'open' OR id = ANY ($3) OR request_key = $4) ORDER BY opened_at, id"
             )))
             .bind(organization.0)
@@ -98,10 +100,16 @@ impl Store {
             .persistent(self.named())
             .fetch_all(&mut *lease)
             .await?;
-            requests = rows.iter().map(request).collect::<Result<Vec<_>, _>>()?;
+            for row in &rows {
+                let request = request(row)?;
+                if row.try_get("overdue")? {
+                    overdue.push(request.id);
+                }
+                requests.push(request);
+            }
         }
         lease.done().await?;
-        Ok(Some(Aggregate::new(task, sessions, requests)))
+        Ok(Some(Aggregate::new(task, sessions, requests).with_overdue(overdue)))
     }
 
     /// The ids of an agent's open tasks, after `after`, in id order.

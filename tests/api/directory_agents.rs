@@ -2,8 +2,10 @@
 
 use futures::future::join_all;
 use serde_json::{Value, json};
+use sqlx::postgres::PgPoolOptions;
 
-use crate::support::{Client, Reply, World};
+use crate::delegation;
+use crate::support::{Client, Reply, World, eventually};
 
 /// Makes an agent and answers what its PUT answered, and its account.
 async fn make(world: &World, slug: &str, body: Value) -> (Value, Client) {
@@ -347,6 +349,45 @@ async fn the_emergency_stop_counts_only_what_it_closed_when_harnesses_close_too(
         world.sound(task).await;
         assert_ne!(ending(&world, task).await.0, json!(null), "{task} is open");
     }
+}
+
+/// A task's id is made before it is committed, so the stop may have passed it by then.
+#[tokio::test]
+async fn the_emergency_stop_closes_a_task_that_is_committed_behind_it() {
+    let (world, _) = delegation::world().await;
+    let (oscar, agent) = (world.person("oscar"), world.agent().await);
+    let (parent, _) = world.working(&agent).await;
+    let watch = PgPoolOptions::new().max_connections(1).connect(&world.database_url).await.unwrap();
+    let counted = async |count: &'static str, wanted: i64| {
+        eventually(count, async || sqlx::query_scalar::<_, i64>(count).fetch_one(&watch).await.unwrap() == wanted)
+            .await;
+    };
+    let held_up = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'mandate' AND wait_event_type = 'Lock'";
+    let made = "SELECT count(*) FROM agent_runtime.tasks WHERE agent_id <> (
+        SELECT agent_id FROM agent_runtime.tasks WHERE short_number = 1)";
+    let hold = "SELECT FROM agent_runtime.tasks WHERE 'T-' || short_number = $1 FOR UPDATE";
+    let mut above = world.db.begin().await.unwrap();
+    sqlx::query(hold).bind(&parent).execute(&mut *above).await.unwrap();
+    let stopping = async {
+        // The child has its id and waits for its parent.
+        counted(held_up, 1).await;
+        let later = task_of(&world, "tester").await;
+        let mut end = world.db.begin().await.unwrap();
+        sqlx::query(hold).bind(&later).execute(&mut *end).await.unwrap();
+        let behind = async {
+            // The stop has read what there is and waits for the last of it.
+            counted(held_up, 2).await;
+            above.rollback().await.unwrap();
+            counted(made, 2).await;
+            end.rollback().await.unwrap();
+        };
+        tokio::join!(oscar.post_nothing("/agents/tester/stop"), behind).0
+    };
+    let (child, stopped) = tokio::join!(delegation::delegate(&agent, &parent, json!({})), stopping);
+    assert_eq!(stopped.expect(200), &json!({"stopped": 2}));
+    let child = child.expect(201)["short_id"].as_str().unwrap().to_owned();
+    assert_eq!(ending(&world, &child).await, ended("interrupted_by_operator", "emergency_stop"));
 }
 
 #[tokio::test]

@@ -129,6 +129,8 @@ async fn a_read_shows_the_expiry_and_writes_nothing() {
     assert_eq!((inbox("open").await.len(), inbox("expired").await.len()), (1, 0));
     overdue(&world, &task, &id).await;
     assert_eq!((inbox("open").await.len(), inbox("expired").await), (0, vec![json!("expired")]));
+    let waiting = ada.get("/agent-tasks/waiting").await;
+    assert_eq!((&waiting.expect(200)["count"], &waiting.body["requests"]), (&json!(0), &json!(0)));
     // Its key shows it as it is now, too.
     let again = agent.on(&task, "requests", body).await;
     assert_eq!((&again.expect(200)["request"]["status"], again.is_replayed()), (&json!("expired"), true));
@@ -139,6 +141,49 @@ async fn a_read_shows_the_expiry_and_writes_nothing() {
     let row = &rows.expect(200)[0];
     assert_eq!((&row["resolved_by"], &row["resolution"]), (&Value::Null, &Value::Null));
     assert_eq!(row["resolved_at"], ada.get(&format!("/agent-tasks/{task}")).await.body["closed_at"]);
+}
+
+/// Whoever closes the task before a worker has seen it, and whatever the server's clock says: what was read as expired
+/// stays expired.
+#[tokio::test]
+async fn what_has_expired_is_not_made_void_by_a_close() {
+    let world = World::new().await;
+    let closers: [(&str, i64); 4] = [("cancel", 1), ("outcome", -1), ("spend", 1), ("stop", -1)];
+    for (closer, hours) in closers {
+        world.skew_clock(0);
+        let agent = world.agent().await;
+        let body = json!({"agent_slug": "reviewer", "title": closer, "description": "", "budget": "0.01"});
+        let task = world.person("ada").post("/agent-tasks/", &body).await.expect(201)["short_id"].clone();
+        let task = task.as_str().unwrap();
+        let over = ask(&agent, task, "approval", ahead(&world, 1_500)).await;
+        let open = ask(&agent, task, "feedback", ahead(&world, 86_400_000)).await;
+        // What the process keeps of the task is older than the end of the request's time.
+        agent.append(task, json!([{"type": "turn", "payload": {"body": "Waiting."}}])).await.expect(201);
+        overdue(&world, task, &over).await;
+        world.skew_clock(hours * 3_600);
+        let (agent, ada, oscar) = (world.agent().await, world.person("ada"), world.person("oscar"));
+        let before = world.last_seq(task).await;
+        match closer {
+            "cancel" => ada.on(task, "cancel", json!({})).await.expect(200).clone(),
+            "outcome" => agent.finish(task).await.expect(200).clone(),
+            "spend" => agent.spend(task, "all", 1_000_000_000, 0).await.expect(201).clone(),
+            _ => oscar.post_nothing("/agents/reviewer/stop").await.expect(200).clone(),
+        };
+        let told = world.since(task, before).await;
+        let settled: Vec<_> = told.iter().filter(|(name, _)| name.starts_with("request.")).collect();
+        assert_eq!(settled.len(), 2, "{closer}: {told:?}");
+        let expired = settled.iter().find(|(name, _)| name == "request.expired").unwrap();
+        assert_eq!((&expired.1["request_id"], &expired.1["kind"]), (&json!(over), &json!("approval")), "{closer}");
+        let void = settled.iter().find(|(name, _)| name == "request.resolved").unwrap();
+        assert_eq!((&void.1["request_id"], &void.1["status"]), (&json!(open), &json!("void")), "{closer}");
+        assert_eq!(
+            (shown(&world, task, &over).await, shown(&world, task, &open).await),
+            ("expired".into(), "void".into())
+        );
+        assert!(world.step().await.is_idle());
+    }
+    world.skew_clock(0);
+    world.prove().await;
 }
 
 /// Two servers with their own workers, and nobody who calls.

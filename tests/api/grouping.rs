@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{Client, Reply, World, eventually};
+use crate::support::{Client, Reply, Seed, World, eventually};
 
 /// Tasks at work, so many that several of their changes meet.
 const TASKS: usize = 24;
@@ -127,6 +127,38 @@ async fn what_is_refused_for_one_task_touches_no_other() {
     for (task, _) in &tasks {
         world.sound(task).await;
     }
+    world.prove().await;
+}
+
+/// One organization is one shard's work, and none waits for another's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn changes_of_two_organizations_share_no_transaction() {
+    let world = World::new().await;
+    let seed = Seed::plant(&world.db, "globex").await;
+    let account = world.account(&seed.agent.client_id, &seed.agent.client_secret).await;
+    let theirs = account.in_organization("globex");
+    let create = json!({"agent_slug": "reviewer", "title": "Theirs", "description": ""});
+    let (agent, owner) = (world.agent().await, world.person("ada").in_organization("globex"));
+    let ours = at_work(&world, &agent).await;
+    let mut others = Vec::new();
+    for nth in 0..TASKS {
+        let task = owner.post("/agent-tasks/", &create).await.expect(201)["short_id"].as_str().unwrap().to_owned();
+        let session = theirs.open_session(&task, &format!("s{nth}")).await;
+        others.push((task, session));
+    }
+    let say = async |agent: &Client, tasks: &[Working]| {
+        join_all(tasks.iter().map(async |working| {
+            for _ in 0..10 {
+                append(agent, working, turn(&working.1, Uuid::now_v7(), "I go on.")).await.expect(201);
+            }
+        }))
+        .await
+    };
+    tokio::join!(say(&agent, &ours), say(&theirs, &others));
+    assert!(shared(&world).await > 0, "no two changes met");
+    let mixed = "SELECT count(*) FROM (
+        SELECT FROM agent_runtime.events GROUP BY tx HAVING count(DISTINCT organization_id) > 1) AS mixed";
+    assert_eq!(sqlx::query_scalar::<_, i64>(mixed).fetch_one(&world.db).await.unwrap(), 0);
     world.prove().await;
 }
 

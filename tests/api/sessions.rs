@@ -1,6 +1,7 @@
 //! Sessions: keys, generations, takeover, heartbeats, closing.
 
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::support::{Client, Seed, World};
 
@@ -244,6 +245,57 @@ async fn a_session_is_named_once_one_was_taken_over_and_only_then() {
     let (_, foreign) = world.working(&agent).await;
     let refusal = agent.say(&task, &foreign, "strange").await;
     assert_eq!(refusal.refused(422, "invalid_body")["errors"][0]["pointer"], "/session_id");
+}
+
+/// The task's row and its sessions are read one after the other: what another process writes in between must not make a
+/// refusal of two moments.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_call_that_meets_the_close_in_another_process_is_told_of_the_outcome() {
+    let world = World::new().await;
+    let beside = World::beside(&world).await;
+    let (agent, elsewhere) = (world.agent().await, beside.agent().await);
+    for _ in 0..60 {
+        let (task, id) = world.working(&agent).await;
+        let (said, finished) = tokio::join!(agent.say(&task, &id, "Am I in time?"), elsewhere.finish(&task));
+        finished.expect(200);
+        if said.status != 201 {
+            assert_eq!(said.refused(409, "task_closed")["outcome"], "done_acted");
+        }
+    }
+}
+
+/// A harness that starts again repeats what it is not sure of, and lives.
+#[tokio::test]
+async fn a_repeat_that_names_a_session_is_a_sign_of_life_too() {
+    let world = World::new().await;
+    let agent = world.agent().await;
+    let task = world.task().await;
+    let id = agent.open_session(&task, "s").await;
+    let event = json!({"event_id": Uuid::now_v7(), "type": "turn", "payload": {"body": "Once."}});
+    let calls = [
+        ("sessions", json!({"session_key": "s"})),
+        ("events", json!({"session_id": id, "events": [event]})),
+        ("usage", json!({"session_id": id, "idempotency_key": "k", "model_id": "sonnet", "tokens_in": 1})),
+        ("requests", json!({"session_id": id, "request_key": "k", "kind": "feedback", "title": "?"})),
+    ];
+    for (path, body) in &calls {
+        let status = agent.on(&task, path, body.clone()).await.status;
+        assert!([200, 201].contains(&status), "{path}: {status}");
+    }
+    let still = world.still(&task).await;
+    for (path, body) in calls {
+        let before = session(&world, &task, &id).await["heartbeat_at"].clone();
+        agent.on(&task, path, body).await.expect(200);
+        let after = session(&world, &task, &id).await["heartbeat_at"].clone();
+        assert!(after.as_str() > before.as_str(), "{path}: {after} after {before}");
+        world.unmoved(&still).await;
+    }
+    // Nothing reopens.
+    agent.on(&task, &format!("sessions/{id}/close"), json!({"reason": "done"})).await.expect(200);
+    let closed = session(&world, &task, &id).await;
+    let repeat = json!({"session_id": id, "idempotency_key": "k", "model_id": "sonnet", "tokens_in": 1});
+    agent.on(&task, "usage", repeat).await.expect(200);
+    assert_eq!(session(&world, &task, &id).await, closed);
 }
 
 #[tokio::test]

@@ -85,6 +85,44 @@ async fn five_hundred_clients_that_hang_up_leave_no_connection_and_no_call_half_
     assert_eq!(numbers, (1..=i64::try_from(numbers.len()).unwrap()).collect::<Vec<_>>());
 }
 
+/// A search holds a transaction. One whose beginning is dropped must not go back to the pool with it: what others write
+/// on that connection would be answered and never be committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn searches_whose_clients_hang_up_leave_no_transaction_in_which_others_write() {
+    let world = World::with(|settings| {
+        settings.database.max_connections = 2;
+        settings.database.acquire_timeout_seconds = 30;
+    })
+    .await;
+    let agent = world.agent().await;
+    let (task, session) = world.working(&agent).await;
+    let search = wire::get(&world.person("ada"), "/agent-tasks/?q=abc");
+    let mut said = 0;
+    for round in 0..50_u64 {
+        let gone = (0..10_u64).map(async |nth| {
+            let stream = wire::send(&world, &search).await;
+            // From before the transaction begins to after its end.
+            tokio::time::sleep(Duration::from_micros((round * 10 + nth) * 37 % 4_000)).await;
+            drop(stream);
+        });
+        let written = async {
+            for _ in 0..4 {
+                agent.say(&task, &session, "x").await.expect(201);
+                agent.on(&task, &format!("sessions/{session}/heartbeat"), json!({})).await.expect(200);
+            }
+        };
+        tokio::join!(futures::future::join_all(gone), written);
+        said += 4;
+        // Seen from another connection: it is committed when it is answered.
+        let there = "SELECT count(*) FROM agent_runtime.events WHERE type = 'turn'";
+        assert_eq!(sqlx::query_scalar::<_, i64>(there).fetch_one(&world.db).await.unwrap(), said, "round {round}");
+    }
+    settled(&world.db).await;
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(open).fetch_one(&world.db).await.unwrap(), 0);
+    world.prove().await;
+}
+
 #[tokio::test]
 async fn half_a_body_leaves_nothing() {
     let world = World::new().await;

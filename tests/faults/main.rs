@@ -6,6 +6,7 @@
 mod beside;
 mod database;
 mod feed;
+mod greedy;
 mod hang_up;
 mod kill;
 mod pooler;

@@ -72,10 +72,8 @@ async fn headers_of_a_later_request_that_take_too_long_end_the_connection() {
     assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
 }
 
-/// A connection is put aside when it has been idle for a second; what was not taken by then must still come.
-#[tokio::test]
-async fn what_a_client_is_slow_to_take_is_not_lost() {
-    let world = World::with(|_| {}).await;
+/// Asks for more than the system holds for a client that takes nothing, and takes nothing.
+async fn ask_for_much(world: &World) -> tokio::net::TcpStream {
     let agent = world.agent().await;
     let (task, session) = world.working(&agent).await;
     let path = format!("/agent-tasks/{task}/events");
@@ -84,16 +82,19 @@ async fn what_a_client_is_slow_to_take_is_not_lost() {
     for _ in 0..9 {
         agent.post(&path, &batch).await.expect(201);
     }
-    // More than the system holds for a client that takes nothing.
-    let ask = format!(
-        "GET /organizations/acme{path}?limit=1000 HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n",
-        agent.token()
-    );
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
     let address = world.base.strip_prefix("http://").unwrap().parse().unwrap();
     let mut stream = socket.connect(address).await.unwrap();
-    stream.write_all(ask.as_bytes()).await.unwrap();
+    stream.write_all(&wire::get(&agent, &format!("{path}?limit=1000"))).await.unwrap();
+    stream
+}
+
+/// A connection is put aside when it has been idle for a second; what was not taken by then must still come.
+#[tokio::test]
+async fn what_a_client_is_slow_to_take_is_not_lost() {
+    let world = World::new().await;
+    let mut stream = ask_for_much(&world).await;
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let answer = wire::whole(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.len() > 8_000_000, "{} bytes", answer.len());
@@ -101,6 +102,22 @@ async fn what_a_client_is_slow_to_take_is_not_lost() {
     stream.write_all(PROBE).await.unwrap();
     let answer = wire::answer(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_does_not_keep_its_place_for_ever() {
+    let world = World::with(|settings| {
+        settings.server.idle_timeout_seconds = 1;
+        settings.server.max_connections = 2;
+    })
+    .await;
+    let first = ask_for_much(&world).await;
+    // With the world's own client the places are taken; who comes next is served when the first was cut off.
+    let _second = ask_for_much(&world).await;
+    let answer = wire::answer(&mut wire::send(&world, PROBE).await).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = wire::rest(first).await;
+    assert!(answer.len() < 8_000_000, "the whole answer came: {} bytes", answer.len());
 }
 
 #[tokio::test]

@@ -15,6 +15,12 @@ pub fn post(client: &Client, path: &str, body: &Value) -> Vec<u8> {
     [head.as_bytes(), body.as_bytes()].concat()
 }
 
+/// The bytes of a GET.
+pub fn get(client: &Client, path: &str) -> Vec<u8> {
+    let token = client.token();
+    format!("GET /organizations/acme{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n").into()
+}
+
 /// The head of a POST whose body has so many bytes.
 pub fn head(client: &Client, path: &str, length: usize) -> String {
     format!(

@@ -193,7 +193,11 @@ impl Aggregate {
         let (_, reason) = session.closed.as_ref()?;
         match self.life() {
             Life::Open | Life::Cancelling => Some(self.session_refusal(session.is_superseded(), reason)),
-            Life::Closed | Life::Archived => Some(self.closed()),
+            Life::Closed => Some(self.closed()),
+            Life::Archived => Some(match self.closed() {
+                Refusal::TaskClosed(ended) => Refusal::EndedAndArchived(ended),
+                other => other,
+            }),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::domain::change::{Context, Decision, Draft};
 use crate::domain::command::{NewRequest, NewResolution};
 use crate::domain::ids::{PersonId, RequestId, SessionId};
 use crate::domain::outcome::{Ending, OutcomeReason};
-use crate::domain::payload::{Payload, RequestExpired, RequestOpened, RequestResolved};
+use crate::domain::payload::{Payload, RequestOpened, RequestResolved};
 use crate::domain::refusal::{Checked, Refusal};
 use crate::domain::request::{Request, RequestKind, RequestStatus};
 use crate::domain::status::StateReason;
@@ -202,8 +202,7 @@ pub(super) fn expire(base: &Aggregate, due: &[RequestId], context: &mut Context<
     };
     let mut draft = Draft::of(base, context);
     for request in &expired {
-        let payload = RequestExpired { request_id: request.id, kind: request.kind, expires_at: request.expires_at };
-        draft.request(request.id, &Payload::RequestExpired(payload), None)?;
+        draft.expire(request)?;
     }
     draft.close(Ending::because(reason), None, None)?;
     Ok(draft.finish())

@@ -1,11 +1,11 @@
-//! The parameters of [`statements::GROUP`]: arrays of what each task, event and report of a group has.
+//! The parameters of [`statements::GROUP`]: the organization, and arrays of what each task, event and report of a group has.
 
 use time::OffsetDateTime;
 
 use super::Member;
 use crate::domain::change::{BodyHash, Change};
 use crate::domain::event::{Channel, Event};
-use crate::domain::ids::AccountId;
+use crate::domain::ids::{AccountId, OrganizationId};
 use crate::domain::money::{Money, Price};
 use crate::domain::task::Facts;
 use crate::domain::usage::LedgerRow;
@@ -16,13 +16,13 @@ use crate::store::statements;
 type Report<'q> = (i64, BodyHash, AccountId, &'q LedgerRow);
 
 /// The statement with its parameters.
-pub(super) fn bound(members: &[Member]) -> Statement<'_> {
+pub(super) fn bound(organization: OrganizationId, members: &[Member]) -> Statement<'_> {
     let events: Vec<(i64, &Event)> =
         numbered(members).flat_map(|(n, (change, _))| change.events().iter().map(move |event| (n, event))).collect();
     let reports: Vec<Report<'_>> = numbered(members)
         .filter_map(|(n, (change, account))| Some((n, change.body_hash(), (*account)?, change.ledger()?)))
         .collect();
-    let query = bind_tasks(sqlx::query_scalar(statements::GROUP), members);
+    let query = bind_tasks(sqlx::query_scalar(statements::GROUP).bind(organization.0), members);
     bind_reports(bind_events(query, &events), &reports)
 }
 
@@ -39,7 +39,6 @@ fn bind_tasks<'q>(query: Statement<'q>, members: &'q [Member]) -> Statement<'q> 
     }
     let recorded_at = |change: &Change| change.events().first().map(|event| OffsetDateTime::from(event.recorded_at));
     query
-        .bind(each(members, |change| change.next().task().pinned().organization_id.0))
         .bind(each(members, |change| change.next().task().id().0))
         .bind(each(members, Change::expected_seq))
         .bind(each(members, recorded_at))
