@@ -115,7 +115,7 @@ pub fn key_folder(settings: &Settings) -> PathBuf {
 fn person_issuer(settings: &IssuerSettings) -> PersonIssuerConfig {
     PersonIssuerConfig {
         issuer: settings.issuer.clone(),
-        jwks_url: settings.jwks_url.clone(),
+        jwks_url: settings.jwks_url.as_ref().map(|url| url.expose().to_owned()),
         key_file: settings.key_file.clone(),
         audience: settings.audience.clone(),
         algorithms: settings.algorithms.clone(),
@@ -123,6 +123,7 @@ fn person_issuer(settings: &IssuerSettings) -> PersonIssuerConfig {
         roles_claim: settings.roles_claim.clone(),
         roles_map: settings.roles_map.clone(),
         channel_claim: settings.channel_claim.clone(),
+        trust_unverified_email: settings.trust_unverified_email,
         allow_http_jwks: settings.allow_http_jwks,
     }
 }

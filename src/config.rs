@@ -33,6 +33,9 @@ pub const DEFAULT_FILE: &str = "mandate.toml";
 /// Settings that are lists: a variable gives them separated by commas, or as a TOML array.
 const LISTS: &[&str] = &["server.cors_origins", "workers.roles", "auth.retired_keys", "auth.issuers"];
 
+/// Settings that are lists of tables, in which keys may stand.
+const TABLES: &[&str] = &["auth.issuers"];
+
 /// Every setting.
 #[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -229,7 +232,8 @@ fn rows() -> Vec<Row> {
     .concat()
 }
 
-/// Refuses every key that is no setting, by its full name; serde would stop at the first and tell half of it.
+/// Refuses every key that is no setting, by its full name; serde would stop at the first and tell half of it. And what
+/// stands in place of tables, which serde would quote.
 fn refuse_unknown(config: &Config) -> Result<(), SettingsError> {
     let rows = rows();
     let mut faults = Faults::default();
@@ -238,15 +242,24 @@ fn refuse_unknown(config: &Config) -> Result<(), SettingsError> {
         if !rows.iter().any(|row| row.name.split('.').next() == Some(part)) {
             faults.add(part.as_str(), "there is no such part of the settings");
         } else if let ValueKind::Table(settings) = &value.kind {
-            let names = settings.iter().map(|(key, value)| (format!("{part}.{key}"), value));
-            for (name, value) in names.filter(|(name, _)| !rows.iter().any(|row| row.name == name)) {
-                let origin = value.origin().map(|origin| format!(" (from {origin})")).unwrap_or_default();
-                faults.add(name, format!("there is no such setting{origin}"));
+            for (key, value) in settings {
+                let name = format!("{part}.{key}");
+                if !rows.iter().any(|row| row.name == name) {
+                    let origin = value.origin().map(|origin| format!(" (from {origin})")).unwrap_or_default();
+                    faults.add(name, format!("there is no such setting{origin}"));
+                } else if TABLES.contains(&name.as_str()) && !is_tables(value) {
+                    faults.add(name, "must be a list of tables");
+                }
             }
         }
     }
     faults.0.sort_by(|a, b| a.setting.cmp(&b.setting));
     if faults.0.is_empty() { Ok(()) } else { Err(SettingsError::Faults(faults.0)) }
+}
+
+fn is_tables(value: &Value) -> bool {
+    let is_table = |item: &Value| matches!(item.kind, ValueKind::Table(_));
+    matches!(&value.kind, ValueKind::Array(items) if items.iter().all(is_table))
 }
 
 /// A parser's message without the lines that quote the text.

@@ -44,7 +44,7 @@ pub enum TokenError {
         /// What to tell the log.
         detail: String,
     },
-    /// The issuer's keys could never be fetched, so nothing can be said about the token (503).
+    /// The issuer's keys could never be fetched, or not for too long, so nothing can be said about the token (503).
     #[error("the keys of the token's issuer cannot be fetched at the moment")]
     Unavailable {
         /// What to tell the log.

@@ -20,7 +20,7 @@ use crate::domain::ids::PersonId;
 use crate::domain::principal::{Identity, Role};
 use crate::domain::time::Timestamp;
 
-pub use super::key_cache::{FIRST_FETCH_RETRY, KEY_MAX_AGE, MAX_KEY_SET_BYTES};
+pub use super::key_cache::{FIRST_FETCH_RETRY, KEY_MAX_AGE, KEYS_KEPT, MAX_KEY_SET_BYTES};
 
 /// The default cool-down between two fetches for unknown keys.
 pub const DEFAULT_COOLDOWN: Duration = Duration::from_mins(1);
@@ -29,7 +29,9 @@ pub const DEFAULT_COOLDOWN: Duration = Duration::from_mins(1);
 const KINDS: &[&str] = &["jwt", "at+jwt"];
 
 /// One issuer of people's tokens. Every configured issuer can speak for every person: configure only what you trust.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+///
+/// It has no `Debug`, because `jwks_url` may hold a key.
+#[derive(Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PersonIssuerConfig {
     /// The exact `iss` of its tokens.
@@ -59,6 +61,10 @@ pub struct PersonIssuerConfig {
     /// The claim that names the channel (`web`, `slack`, `mcp`, `api`).
     #[serde(default = "default_channel_claim")]
     pub channel_claim: String,
+    /// Takes an e-mail address as the person's id although the token does not say that it is verified: for an issuer
+    /// that lets nobody choose an address.
+    #[serde(default)]
+    pub trust_unverified_email: bool,
     /// Allows an `http` key set address that is not loopback: whoever can answer for it can then be anybody.
     #[serde(default)]
     pub allow_http_jwks: bool,
@@ -234,9 +240,12 @@ impl Issuer {
     fn subject(&self, claims: &Claims) -> Result<PersonId, TokenError> {
         let name = &self.config.subject_claim;
         // An address that anybody may type in at the issuer is no proof of who they are.
-        let verified = claims.find("email_verified");
-        if name == "email" && verified.is_some_and(|verified| verified != &json!(true) && verified != &json!("true")) {
-            return Err(TokenError::refused(Refusal::Claims, "the e-mail address is not verified"));
+        if let Some(flag) = verified_flag(name)
+            && !self.config.trust_unverified_email
+            && !claims.find(&flag).is_some_and(says_yes)
+        {
+            let detail = format!("claim {flag} is not true (trust_unverified_email takes such an address)");
+            return Err(TokenError::refused(Refusal::Claims, detail));
         }
         PersonId::parse(claims.text(name)?)
             .map_err(|error| TokenError::refused(Refusal::Claims, format!("claim {name}: {error}")))
@@ -262,6 +271,20 @@ impl Issuer {
         let named = claims.find(&self.config.channel_claim)?.as_str()?;
         named.parse().ok().filter(|channel| *channel != Channel::Harness)
     }
+}
+
+/// The claim beside an `email` that says whether it is verified; none beside other claims. A name, a name with a
+/// namespace (`https://example.com/email`) and a JSON pointer to either end alike.
+fn verified_flag(claim: &str) -> Option<String> {
+    let after = |separator: &str| claim.rfind(separator).map_or(0, |at| at + separator.len());
+    // In a pointer a slash within a name is `~1`.
+    let (place, last) = claim.split_at(after("/").max(after("~1")));
+    last.eq_ignore_ascii_case("email").then(|| format!("{place}email_verified"))
+}
+
+/// Whether a claim is `true`. Some issuers write all values as texts.
+fn says_yes(claim: &Value) -> bool {
+    *claim == Value::Bool(true) || *claim == json!("true")
 }
 
 fn key_set_url(text: &str, allow_http: bool) -> Result<Url, String> {
@@ -296,5 +319,5 @@ fn client(url: &Url, http: HttpSettings) -> Result<reqwest::Client, String> {
         // Nothing is encrypted, so that a machine without root certificates, such as a slim container, will do.
         builder = builder.tls_certs_only([]);
     }
-    builder.build().map_err(|error| format!("no HTTP client: {}", chain(&error)))
+    builder.build().map_err(|error| format!("no HTTP client: {}", chain(error)))
 }

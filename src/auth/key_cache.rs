@@ -22,6 +22,10 @@ pub const MAX_KEY_SET_BYTES: usize = 1024 * 1024;
 /// After this time the keys are fetched again, so that a key that its issuer withdrew is not accepted for long.
 pub const KEY_MAX_AGE: Duration = Duration::from_mins(10);
 
+/// After this time keys that could not be renewed are accepted no longer: an issuer that cannot be reached cannot say
+/// which of them it withdrew.
+pub const KEYS_KEPT: Duration = Duration::from_hours(24);
+
 /// How long a failed first fetch waits for the next attempt (or the cool-down, if that is shorter): until it
 /// succeeds nobody of that issuer gets in.
 pub const FIRST_FETCH_RETRY: Duration = Duration::from_secs(5);
@@ -64,10 +68,22 @@ struct Loaded {
     fetched_at: Option<Timestamp>,
 }
 
+impl Loaded {
+    /// Whether they are to be fetched again.
+    fn is_old(&self, now: Timestamp) -> bool {
+        self.fetched_at.is_none_or(|at| between(at, now) >= KEY_MAX_AGE)
+    }
+
+    /// Whether they may be used no longer.
+    fn is_stale(&self, now: Timestamp) -> bool {
+        self.fetched_at.is_some_and(|at| between(at, now) >= KEYS_KEPT)
+    }
+}
+
 /// Why keys are to be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// There are none.
+    /// There are none, or none that may still be used.
     First,
     /// They are old.
     Renewal,
@@ -103,16 +119,17 @@ impl KeyCache {
     ) -> Result<Arc<VerificationKey>, TokenError> {
         let (need, seen) = {
             let state = self.read();
-            (need(&state, kid, algorithm, now), state.fetches)
+            (self.need(&state, kid, algorithm, now), state.fetches)
         };
         if let Some(need) = need {
             self.fetch(need, seen, now).await;
         }
         let state = self.read();
-        let Some(loaded) = &state.loaded else {
+        let Some(loaded) = state.loaded.as_ref().filter(|loaded| !loaded.is_stale(now)) else {
             let due = state.next_renewal.map_or(0, |due| due.micros().saturating_sub(now.micros()).max(0));
+            let problem = if state.loaded.is_some() { "renewed for too long" } else { "fetched yet" };
             return Err(TokenError::Unavailable {
-                detail: format!("the keys of {} could not be fetched yet", self.issuer),
+                detail: format!("the keys of {} could not be {problem}", self.issuer),
                 retry_after: Duration::from_micros(due.unsigned_abs()).max(Duration::from_secs(1)),
             });
         };
@@ -162,18 +179,34 @@ impl KeyCache {
         }
     }
 
+    fn need(&self, state: &State, kid: Option<&str>, algorithm: Algorithm, now: Timestamp) -> Option<Need> {
+        let Some(loaded) = state.loaded.as_ref().filter(|loaded| !loaded.is_stale(now)) else {
+            return Some(Need::First);
+        };
+        let renewable = || loaded.is_old(now) && due(state.next_renewal, self.cooldown, now);
+        match loaded.keys.find(kid, algorithm) {
+            // Even within the cool-down, because the fetch in flight may bring the key.
+            Lookup::Unknown => Some(Need::Search),
+            Lookup::Found(_) | Lookup::Unfit(_) => renewable().then_some(Need::Renewal),
+        }
+    }
+
     /// Takes the right to fetch, before the fetch, so that one that fails counts too.
     fn claim(&self, need: Need, seen: u64, now: Timestamp) -> bool {
         let mut state = self.write();
         if state.fetches != seen {
             return false;
         }
+        if let Some(loaded) = &mut state.loaded {
+            // Old from the beginning, and from now on they grow older.
+            loaded.fetched_at.get_or_insert(now.minus(KEY_MAX_AGE));
+        }
         let (next, wait) = match need {
             Need::First => (&mut state.next_renewal, self.cooldown.min(FIRST_FETCH_RETRY)),
             Need::Renewal => (&mut state.next_renewal, self.cooldown),
             Need::Search => (&mut state.next_search, self.cooldown),
         };
-        let free = due(*next, now);
+        let free = due(*next, wait, now);
         if free {
             *next = Some(now.plus(wait));
         }
@@ -219,18 +252,17 @@ impl KeyCache {
     }
 }
 
-fn need(state: &State, kid: Option<&str>, algorithm: Algorithm, now: Timestamp) -> Option<Need> {
-    let Some(loaded) = &state.loaded else { return Some(Need::First) };
-    let old = || loaded.fetched_at.is_none_or(|at| at.plus(KEY_MAX_AGE) <= now);
-    match loaded.keys.find(kid, algorithm) {
-        // Even within the cool-down, because the fetch in flight may bring the key.
-        Lookup::Unknown => Some(Need::Search),
-        Lookup::Found(_) | Lookup::Unfit(_) => (due(state.next_renewal, now) && old()).then_some(Need::Renewal),
-    }
+/// Whether the wait for `next` is over. So is one that lies further ahead than any wait leads: the clock was set back,
+/// and would hold up the fetch for as long as it was ahead. Twice the wait, because calls overlap: who read the clock
+/// just before the one that fetched is not to fetch again.
+fn due(next: Option<Timestamp>, wait: Duration, now: Timestamp) -> bool {
+    next.is_none_or(|next| next <= now || next > now.plus(wait.saturating_mul(2)))
 }
 
-fn due(next: Option<Timestamp>, now: Timestamp) -> bool {
-    next.is_none_or(|next| next <= now)
+/// The time between two instants, whichever is the later: keys that were fetched long after now, by a clock that was
+/// set back since, are as old as those that were fetched long before.
+fn between(one: Timestamp, other: Timestamp) -> Duration {
+    Duration::from_micros(one.micros().abs_diff(other.micros()))
 }
 
 impl Source {
@@ -258,13 +290,13 @@ impl Source {
 
 async fn download(client: &reqwest::Client, url: &Url) -> Result<Vec<u8>, String> {
     let request = client.get(url.clone()).header(reqwest::header::ACCEPT, "application/json");
-    let mut response = request.send().await.map_err(|error| chain(&error))?;
+    let mut response = request.send().await.map_err(chain)?;
     // Redirects are not followed: the address that an operator wrote down is the one that is trusted.
     if response.status() != reqwest::StatusCode::OK {
         return Err(format!("the answer was {}", response.status()));
     }
     let mut text = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| chain(&error))? {
+    while let Some(chunk) = response.chunk().await.map_err(chain)? {
         text.extend_from_slice(&chunk);
         if text.len() > MAX_KEY_SET_BYTES {
             break;
@@ -277,8 +309,10 @@ fn fitting(text: Vec<u8>) -> Result<Vec<u8>, String> {
     if text.len() > MAX_KEY_SET_BYTES { Err(format!("more than {MAX_KEY_SET_BYTES} bytes")) } else { Ok(text) }
 }
 
-/// An error with its causes: the first alone says "error sending request" and no more.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
+/// An error with its causes: the first alone says "error sending request" and no more. Without the URL, in which a key
+/// or a password may stand.
+pub(super) fn chain(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

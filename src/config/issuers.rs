@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::part::Faults;
+use super::part::{Faults, SecretUrl};
 use crate::domain::principal::Role;
 
 /// The signature algorithms that an issuer may be given; symmetric ones are left out, because whoever can check
@@ -17,7 +17,7 @@ pub struct IssuerSettings {
     /// The exact `iss` of its tokens.
     pub issuer: String,
     /// URL of its key set. Either this or `key_file`.
-    pub jwks_url: Option<String>,
+    pub jwks_url: Option<SecretUrl>,
     /// File with its key set (JSON) or one public key (PEM). Either this or `jwks_url`.
     pub key_file: Option<PathBuf>,
     /// The `aud` that its tokens must carry.
@@ -32,6 +32,8 @@ pub struct IssuerSettings {
     pub roles_map: BTreeMap<String, Role>,
     /// The claim that names the channel (`web`, `slack`, `mcp`).
     pub channel_claim: String,
+    /// Whether an e-mail address names the person although the token does not say that it is verified.
+    pub trust_unverified_email: bool,
     /// Whether `jwks_url` may be plain HTTP: for tests and closed networks.
     pub allow_http_jwks: bool,
 }
@@ -49,6 +51,7 @@ impl Default for IssuerSettings {
             roles_claim: None,
             roles_map: BTreeMap::new(),
             channel_claim: "channel".to_owned(),
+            trust_unverified_email: false,
             allow_http_jwks: false,
         }
     }
@@ -67,8 +70,10 @@ impl IssuerSettings {
             faults.require(!text.is_empty(), named(field), "must not be empty");
         }
         match (&self.jwks_url, &self.key_file) {
-            (Some(url), None) if self.allow_http_jwks => faults.url(named("jwks_url"), url, &["http", "https"]),
-            (Some(url), None) => faults.url(named("jwks_url"), url, &["https"]),
+            (Some(url), None) if self.allow_http_jwks => {
+                faults.url(named("jwks_url"), url.expose(), &["http", "https"])
+            }
+            (Some(url), None) => faults.url(named("jwks_url"), url.expose(), &["https"]),
             (None, Some(file)) => faults.require(file.is_file(), named("key_file"), "must name a file"),
             _ => faults.add(named("jwks_url"), "give either jwks_url or key_file"),
         }

@@ -60,6 +60,29 @@ impl ServerSettings {
     }
 }
 
+/// The parameters that the database's driver takes in its URL. Others it leaves out and logs with their values, one of
+/// which may be a password (`sslpassword`).
+const DATABASE_PARAMETERS: &[&str] = &[
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "statement-cache-capacity",
+    "user",
+];
+
 part! {
     /// The database in which the directory and the work live.
     DatabaseSettings: "database" {
@@ -89,6 +112,12 @@ impl DatabaseSettings {
             faults.add("database.url", "must be set, for example postgres://mandate:password@localhost:5432/mandate");
         } else {
             faults.url("database.url", self.url.expose(), &["postgres", "postgresql"]);
+        }
+        let Ok(url) = url::Url::parse(self.url.expose()) else { return };
+        let known = |name: &str| DATABASE_PARAMETERS.contains(&name) || name.starts_with("options[");
+        for (name, _) in url.query_pairs().filter(|(name, _)| !known(name)) {
+            let problem = format!("has the parameter {name}; it can only have {}", DATABASE_PARAMETERS.join(", "));
+            faults.add("database.url", problem);
         }
     }
 }
@@ -423,6 +452,10 @@ impl ArtifactSettings {
         }
         if let Some(endpoint) = &self.s3_endpoint {
             faults.url("artifacts.s3_endpoint", endpoint, &["http", "https"]);
+            let telling = url::Url::parse(endpoint)
+                .is_ok_and(|url| !url.username().is_empty() || url.password().is_some() || url.query().is_some());
+            let problem = "must have no user, no password and no query, because errors show it";
+            faults.require(!telling, "artifacts.s3_endpoint", problem);
         }
         faults.require(
             self.s3_access_key_id.is_some() == self.s3_secret_access_key.is_some(),

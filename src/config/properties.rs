@@ -25,7 +25,14 @@ fn names() -> Vec<&'static str> {
 
 /// The settings that hold secrets.
 fn secrets() -> Vec<&'static str> {
-    vec!["database.url", "auth.signing_key", "log.store_url", "log.stream_url", "artifacts.s3_secret_access_key"]
+    vec![
+        "database.url",
+        "auth.signing_key",
+        "auth.issuers",
+        "log.store_url",
+        "log.stream_url",
+        "artifacts.s3_secret_access_key",
+    ]
 }
 
 /// A value as TOML.

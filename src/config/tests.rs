@@ -23,7 +23,7 @@ fn complete() -> Settings {
 fn issuer() -> IssuerSettings {
     IssuerSettings {
         issuer: "https://login.example.com".to_owned(),
-        jwks_url: Some("https://login.example.com/keys".to_owned()),
+        jwks_url: Some(SecretUrl::new("https://login.example.com/keys")),
         audience: "mandate".to_owned(),
         algorithms: vec!["RS256".to_owned()],
         ..IssuerSettings::default()
@@ -54,6 +54,7 @@ fn each_fault_names_its_setting() {
         ("server.shutdown_grace_seconds", |s| s.server.shutdown_grace_seconds = 601),
         ("server.max_connections", |s| s.server.max_connections = 0),
         ("database.url", |s| s.database.url = SecretUrl::new("mysql://localhost/mandate")),
+        ("database.url", |s| s.database.url = SecretUrl::new("postgres://localhost/mandate?sslpassword=hunter2")),
         ("database.max_connections", |s| s.database.max_connections = 0),
         ("database.acquire_timeout_seconds", |s| s.database.acquire_timeout_seconds = 0),
         ("database.statement_timeout_seconds", |s| s.database.statement_timeout_seconds = 0),
@@ -73,6 +74,9 @@ fn each_fault_names_its_setting() {
         ("archive.grace_seconds", |s| s.archive.grace_seconds = 91 * 86_400),
         ("artifacts.store_url", |s| s.artifacts.store_url = Some(SecretUrl::new("/var/artifacts"))),
         ("artifacts.s3_endpoint", |s| s.artifacts.s3_endpoint = Some("minio:9000".to_owned())),
+        ("artifacts.s3_endpoint", |s| s.artifacts.s3_endpoint = Some("https://minio@minio.example.com".to_owned())),
+        ("artifacts.s3_endpoint", |s| s.artifacts.s3_endpoint = Some("https://:key@minio.example.com".to_owned())),
+        ("artifacts.s3_endpoint", |s| s.artifacts.s3_endpoint = Some("https://minio.example.com/?key=1".to_owned())),
         ("artifacts.s3_secret_access_key", |s| s.artifacts.s3_access_key_id = Some(Secret::new("id"))),
         ("artifacts.size_bytes_max", |s| s.artifacts.size_bytes_max = 1),
         ("artifacts.grace_seconds", |s| s.artifacts.grace_seconds = 300),
@@ -97,7 +101,7 @@ fn each_fault_of_an_issuer_names_its_place() {
         ("auth.issuers[0].audience", |i| i.audience = String::new()),
         ("auth.issuers[0].subject_claim", |i| i.subject_claim = String::new()),
         ("auth.issuers[0].channel_claim", |i| i.channel_claim = String::new()),
-        ("auth.issuers[0].jwks_url", |i| i.jwks_url = Some("http://login.example.com/keys".to_owned())),
+        ("auth.issuers[0].jwks_url", |i| i.jwks_url = Some(SecretUrl::new("http://login.example.com/keys"))),
         ("auth.issuers[0].jwks_url", |i| i.jwks_url = None),
         ("auth.issuers[0].jwks_url", |i| i.key_file = Some(PathBuf::from("Cargo.toml"))),
         ("auth.issuers[0].key_file", |i| {
@@ -236,13 +240,28 @@ fn secrets_are_not_shown() {
     settings.auth.retired_keys = vec![Secret::new("hunter2")];
     settings.log.store_url = Some(SecretUrl::new("clickhouse://default:hunter2@localhost/log?password=hunter2"));
     settings.log.stream_url = SecretUrl::new("hunter2");
+    settings.database.url = SecretUrl::new("postgres://mandate:hunter2@localhost/mandate?sslpassword=hunter2");
+    settings.auth.issuers = vec![IssuerSettings {
+        jwks_url: Some(SecretUrl::new("http://login:hunter2@login.example.com/keys?apikey=hunter2")),
+        ..issuer()
+    }];
+    settings.artifacts.s3_endpoint = Some("https://minio.example.com".to_owned());
     settings.artifacts.s3_access_key_id = Some(Secret::new("hunter2"));
     settings.artifacts.s3_secret_access_key = Some(Secret::new("hunter2"));
     let shown = format!("{settings:#?}{}", settings.validate().unwrap_err());
     assert!(!shown.contains("hunter2"), "{shown}");
     assert!(shown.contains("postgres://mandate:***@localhost/mandate"), "{shown}");
+    assert!(shown.contains("database.url: ") && shown.contains("auth.issuers[0].jwks_url: "), "{shown}");
     let error = Settings::read(None, variables(&[("MANDATE_AUTH__RETIRED_KEYS", "[\"hunter2\"")])).unwrap_err();
     assert!(!error.to_string().contains("hunter2"), "{error}");
+    for text in [
+        r#"{jwks_url = "https://login.example.com/keys?apikey=hunter2", issuer = "a"}"#,
+        r#"["https://login.example.com/keys?apikey=hunter2"]"#,
+        "https://login.example.com/keys?apikey=hunter2",
+    ] {
+        let error = Settings::read(None, variables(&[("MANDATE_AUTH__ISSUERS", text)])).unwrap_err().to_string();
+        assert!(!error.contains("hunter2") && error.contains("auth.issuers"), "{error}");
+    }
     let error = from_toml("\nauth.retired_keys = [\"hunter2\"", &[]).unwrap_err().to_string();
     assert!(!error.contains("hunter2") && error.contains("line 2"), "{error}");
 }

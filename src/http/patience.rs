@@ -24,8 +24,9 @@ struct Seen {
     idle: AtomicBool,
 }
 
-/// How long a client is silent between two requests before its connection counts as idle.
-pub(super) const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// How long a client is silent between two requests before its connection counts as idle. It is short, because many
+/// clients that come at once would each hold their buffers for so long.
+pub(super) const IDLE_AFTER: Duration = Duration::from_millis(100);
 
 /// The timer of one connection.
 #[derive(Debug, Clone)]

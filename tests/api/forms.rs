@@ -1,5 +1,9 @@
 //! The form of calls and answers: bad bodies, methods and routes, request ids, CORS.
 
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use reqwest::Method;
 use reqwest::header::{ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_ORIGIN};
 use serde_json::json;
@@ -76,6 +80,50 @@ async fn a_body_over_the_limit_is_refused_and_the_answer_arrives() {
         assert_eq!(reply.refused(413, "payload_too_large")["limit"], 65_536, "{bytes}");
     }
     assert_eq!(world.footprint().await, before);
+}
+
+/// A body in chunks, which does not say how long it is.
+fn chunked(text: &str) -> reqwest::Body {
+    let chunk = |bytes: &[u8]| Ok::<_, std::io::Error>(Frame::data(Bytes::copy_from_slice(bytes)));
+    let chunks: Vec<_> = text.as_bytes().chunks(8_192).map(chunk).collect();
+    reqwest::Body::wrap(StreamBody::new(stream::iter(chunks)))
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_that_does_not_say_how_long_it_is_is_refused_too() {
+    let world = World::with(|settings| settings.server.body_limit_bytes = 65_536).await;
+    let (ada, agent, task) = (world.person("ada"), world.agent().await, world.task().await);
+    let request = agent.ask(&task, &[]).await;
+    let fits = |bytes: usize| chunked(&format!("{FINE}{}", " ".repeat(bytes - FINE.len())));
+    let send = |client: &Client, method: &Method, path: &str, bytes: usize| {
+        let request = client.request(method.clone(), path).header("content-type", "application/json");
+        let (client, request) = (client.clone(), request.body(fits(bytes)));
+        async move { client.send(request).await }
+    };
+    send(&ada, &Method::POST, "/agent-tasks/", 65_536).await.expect(201);
+    let on = |route: &str| format!("/agent-tasks/{task}/{route}");
+    let before = world.footprint().await + &world.directory_footprint().await;
+    for (client, method, path) in [
+        (&ada, Method::POST, "/agent-tasks/".to_owned()),
+        (&ada, Method::POST, on("pause")),
+        (&ada, Method::POST, on("cancel")),
+        (&ada, Method::POST, on("reply")),
+        (&ada, Method::POST, on(&format!("requests/{request}/resolve"))),
+        (&ada, Method::PUT, "/members/grace".to_owned()),
+        (&ada, Method::PUT, "/agents/reviewer".to_owned()),
+        (&agent, Method::POST, on("sessions")),
+        (&agent, Method::POST, on("events")),
+        (&agent, Method::POST, on("usage")),
+        (&agent, Method::POST, on("requests")),
+        (&agent, Method::POST, on("children")),
+        (&agent, Method::POST, on("outcome")),
+    ] {
+        for bytes in [65_537, 1_000_000] {
+            let reply = send(client, &method, &path, bytes).await;
+            assert_eq!(reply.refused(413, "payload_too_large")["limit"], 65_536, "{method} {path} {bytes}");
+        }
+    }
+    assert_eq!(world.footprint().await + &world.directory_footprint().await, before);
 }
 
 #[tokio::test]

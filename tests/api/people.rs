@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::extract::State;
 use futures::stream::{self, StreamExt as _};
 use mandate::auth::mint::PersonMint;
-use mandate::config::IssuerSettings;
+use mandate::config::{IssuerSettings, SecretUrl};
 use mandate::domain::principal::Role;
 use serde_json::{Map, Value, json};
 
@@ -53,7 +53,7 @@ impl KeyServer {
     async fn world(&self) -> World {
         let issuer = IssuerSettings {
             issuer: LOGIN.to_owned(),
-            jwks_url: Some(self.url.clone()),
+            jwks_url: Some(SecretUrl::new(&self.url)),
             audience: AUDIENCE.to_owned(),
             algorithms: vec!["EdDSA".to_owned()],
             allow_http_jwks: true,

@@ -1,5 +1,9 @@
 //! How people resolve requests.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use mandate::auth::keys::KeyRing;
+use mandate::domain::principal::Role;
 use serde_json::{Value, json};
 
 use crate::support::{Client, Reply, Seed, World};
@@ -251,6 +255,58 @@ async fn only_people_with_the_permission_resolve_and_a_service_is_refused_before
     }
     world.unmoved(&still).await;
     resolve(&world.person("abe"), &task, &id, body).await.expect(201);
+}
+
+/// The token of a service account as this server would sign it, with every claim that might make somebody an approver.
+fn promoted(world: &World, account: &Client) -> Client {
+    let payload = URL_SAFE_NO_PAD.decode(account.token().split('.').nth(1).unwrap()).unwrap();
+    let mut claims: Value = serde_json::from_slice(&payload).unwrap();
+    let permissions = json!(["agent_task:read", "agent_task:manage", "agent_task:resolve"]);
+    for (name, value) in [
+        ("scope", json!("agent_task:read agent_task:resolve")),
+        ("scp", permissions.clone()),
+        ("permissions", permissions),
+        ("roles", json!(["approver", "admin"])),
+        ("groups", json!(["board"])),
+        ("channel", json!("web")),
+    ] {
+        assert_eq!(claims[name], Value::Null, "the server says so itself");
+        claims[name] = value;
+    }
+    let keys = KeyRing::open(&world.settings.auth.data_folder.join("keys")).unwrap();
+    world.bearer(&keys.sign_jws(claims.to_string().as_bytes(), "at+jwt"))
+}
+
+#[tokio::test]
+async fn a_service_account_resolves_nothing_whatever_its_token_says() {
+    let world = World::with(|settings| {
+        let issuer = &mut settings.auth.issuers[0];
+        issuer.roles_claim = Some("groups".to_owned());
+        issuer.roles_map = [("board".to_owned(), Role::Approver)].into();
+    })
+    .await;
+    let planner = Seed::agent(&world.db, world.seed.organization_id, "planner").await;
+    let planner = world.account(&planner.client_id, &planner.client_secret).await;
+    let parent = world.task_with(json!({"agent_slug": "planner"})).await;
+    let part = json!({"agent_slug": "reviewer", "title": "A part", "description": ""});
+    let part = planner.on(&parent, "children", part).await;
+    let task = part.expect(201)["short_id"].as_str().unwrap().to_owned();
+    let agent = world.agent().await;
+    let id = approval(&agent, &task, &['a']).await;
+    let still = world.still(&task).await;
+    let body = json!({"status": "approved", "artifact_digests": [digest('a')]});
+    for account in [&agent, &planner, &world.trigger().await] {
+        let promoted = promoted(&world, account);
+        // The token is a good one, for what the account may do.
+        promoted.get("/agent-tasks/").await.expect(200);
+        resolve(&promoted, &task, &id, body.clone()).await.refused(403, "person_required");
+        resolve(&promoted, &task, &id, json!({})).await.refused(403, "person_required");
+        promoted.on(&task, "pause", json!({})).await.refused(403, "permission_denied");
+    }
+    world.unmoved(&still).await;
+    // Of a person of the issuer the same claim is taken.
+    let vera = world.person_claiming("vera", json!({"groups": ["board"]}));
+    resolve(&vera, &task, &id, body).await.expect(201);
 }
 
 #[tokio::test]

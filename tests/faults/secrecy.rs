@@ -1,8 +1,12 @@
 //! What a server writes into its own log while it is used, attacked and refused: no secret, and no line that a client
 //! composed.
 
+use std::time::Duration;
+
+use base64::Engine as _;
+use mandate::auth::mint::PersonMint;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use crate::process::Process;
 use crate::support::{Client, World};
@@ -92,6 +96,59 @@ fn password(url: &str) -> String {
     let url = url::Url::parse(url).unwrap();
     // Without one, the URL itself is looked for.
     url.password().map_or_else(|| format!("{}@", url.username()), str::to_owned)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_secret_of_the_settings_reaches_the_log_when_what_they_name_is_away() {
+    const SECRET: &str = "hunter22hunter22";
+    const ISSUER: &str = "https://login.example.com";
+    let world = World::new().await;
+    // Nothing listens on port 1.
+    let issuer = |name: &str, url: &str| {
+        format!(
+            "{{issuer = \"{name}\", jwks_url = \"{url}\", allow_http_jwks = true, audience = \"mandate\", \
+             algorithms = [\"EdDSA\"]}}"
+        )
+    };
+    let by_query = issuer(ISSUER, &format!("http://127.0.0.1:1/keys?apikey={SECRET}"));
+    let by_password = issuer("https://b.example.com", &format!("http://login:{SECRET}@127.0.0.1:1/keys"));
+    let stream = format!("kafka://127.0.0.1:1/?sasl.username=m&sasl.password={SECRET}&debug=all");
+    let process = Process::start(
+        &world,
+        &[
+            ("MANDATE_TELEMETRY__LOG_FILTER", "trace"),
+            ("MANDATE_AUTH__ISSUERS", &format!("[{by_query}, {by_password}]")),
+            ("MANDATE_LOG__STORE_URL", &format!("clickhouse://mandate:{SECRET}@127.0.0.1:1/log")),
+            ("MANDATE_LOG__STREAM_URL", &stream),
+            ("MANDATE_ARTIFACTS__STORE_URL", "s3://bucket/prefix"),
+            ("MANDATE_ARTIFACTS__S3_ENDPOINT", "http://127.0.0.1:1"),
+            ("MANDATE_ARTIFACTS__S3_ACCESS_KEY_ID", "the-id-of-the-key"),
+            ("MANDATE_ARTIFACTS__S3_SECRET_ACCESS_KEY", SECRET),
+        ],
+    )
+    .await;
+    let agent = world.agent().await.at(&process.base);
+    let (task, session) = world.working(&agent).await;
+    agent.say(&task, &session, "Is anybody there?").await.expect(201);
+    agent.send_artifact("Hello.", "text/plain").await.1.refused(503, "unavailable");
+    let key = PersonMint::generate().unwrap();
+    let token = key.mint("ada", ISSUER, "mandate", Duration::from_hours(1), Map::new(), world.now());
+    world.bearer(&token).at(&process.base).get("/agent-tasks/").await.refused(503, "unavailable");
+    // Each of them has said why it cannot do its work.
+    for words in [
+        "an issuer's keys could not be fetched",
+        "the permanent log is not prepared yet",
+        "kafka client",
+        "the artifact store is unavailable",
+    ] {
+        process.wait_for(words).await;
+    }
+    let log = process.log();
+    let basic = base64::engine::general_purpose::STANDARD.encode(format!("login:{SECRET}"));
+    for secret in [SECRET, &basic] {
+        let line = log.lines().find(|line| line.contains(secret));
+        assert_eq!(line, None, "a secret of the settings is in the log");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -90,7 +90,7 @@ async fn ask_for_much(world: &World) -> tokio::net::TcpStream {
     stream
 }
 
-/// A connection is put aside when it has been idle for a second; what was not taken by then must still come.
+/// A connection is put aside when it has been idle for a while; what was not taken by then must still come.
 #[tokio::test]
 async fn what_a_client_is_slow_to_take_is_not_lost() {
     let world = World::new().await;

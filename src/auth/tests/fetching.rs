@@ -11,7 +11,7 @@ use super::super::issuers::{FIRST_FETCH_RETRY, KEY_MAX_AGE, MAX_KEY_SET_BYTES};
 use super::server::{Answer, KeyServer};
 use super::*;
 
-fn people_at(server: &KeyServer) -> Arc<PersonIssuers> {
+pub(super) fn people_at(server: &KeyServer) -> Arc<PersonIssuers> {
     Arc::new(people(config(&json!({ "jwks_url": server.url }))))
 }
 
@@ -21,12 +21,12 @@ fn random_kid(n: usize) -> String {
     forge(&header, &good_claims(), |_| vec![0; 64])
 }
 
-fn long_token(key: &PersonMint) -> String {
+pub(super) fn long_token(key: &PersonMint) -> String {
     key.mint("Alice", ISSUER, AUDIENCE, HOUR * 24, Map::new(), now())
 }
 
 /// `count` tokens with random kids at once, all refused.
-async fn flood(people: &Arc<PersonIssuers>, count: usize, at: Timestamp) {
+pub(super) async fn flood(people: &Arc<PersonIssuers>, count: usize, at: Timestamp) {
     let tasks = (0..count).map(|n| {
         let people = Arc::clone(people);
         tokio::spawn(async move { people.verify(&random_kid(n), at).await })

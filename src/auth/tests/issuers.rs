@@ -98,7 +98,7 @@ async fn an_identity_holds_what_the_configuration_says() {
     });
     let (people, _folder) = people_of(&key, more);
     let verify = async |claims: Value| {
-        let mut all = json!({ "email": "Alice@Example.com" });
+        let mut all = json!({ "email": "Alice@Example.com", "email_verified": true });
         all.as_object_mut().unwrap().extend(extra(claims));
         people.verify(&mint(&key, all), now()).await
     };
@@ -130,11 +130,68 @@ async fn an_identity_holds_what_the_configuration_says() {
             Identity::Service { .. } => panic!("no person"),
         }
     }
-    for (verified, fine) in [(json!(true), true), (json!("true"), true), (json!(false), false), (json!("no"), false)] {
-        let result = verify(json!({ "email_verified": verified.clone() })).await;
-        assert_eq!(result.is_ok(), fine, "{verified}");
-    }
     assert_eq!(refusal(verify(json!({ "email": null })).await), Refusal::Claims);
+}
+
+#[tokio::test]
+async fn an_address_names_somebody_only_if_it_is_verified() {
+    let key = PersonMint::generate().unwrap();
+    // Where the address stands, and which claims make it one.
+    let places: [(&str, fn(Value, Value) -> Value); 6] = [
+        ("email", |email, verified| json!({ "email": email, "email_verified": verified })),
+        ("/email", |email, verified| json!({ "email": email, "email_verified": verified })),
+        ("Email", |email, verified| json!({ "Email": email, "email_verified": verified })),
+        ("/user/email", |email, verified| json!({ "user": { "email": email, "email_verified": verified } })),
+        (
+            "https://a.example/email",
+            |email, verified| json!({ "https://a.example/email": email, "https://a.example/email_verified": verified }),
+        ),
+        (
+            "/https:~1~1a.example~1email",
+            |email, verified| json!({ "https://a.example/email": email, "https://a.example/email_verified": verified }),
+        ),
+    ];
+    for (name, claims) in places {
+        let (strict, _folder) = people_of(&key, json!({ "subject_claim": name }));
+        let (trusting, _other) = people_of(&key, json!({ "subject_claim": name, "trust_unverified_email": true }));
+        for (verified, fine) in [
+            (json!(true), true),
+            // Some issuers write all values as texts.
+            (json!("true"), true),
+            (json!(false), false),
+            (json!("false"), false),
+            (json!("TRUE"), false),
+            (json!(1), false),
+            (json!(null), false),
+            (json!([true]), false),
+        ] {
+            let token = mint(&key, claims(json!("Alice@Example.com"), verified.clone()));
+            match strict.verify(&token, now()).await {
+                Ok(identity) if fine => assert_eq!(person(identity), "alice@example.com"),
+                Err(error) if !fine => {
+                    assert!(matches!(error, TokenError::Refused { reason: Refusal::Claims, .. }));
+                    assert!(error.detail().contains("trust_unverified_email"), "{}", error.detail());
+                }
+                other => panic!("{name} {verified}: {other:?}"),
+            }
+            assert_eq!(person(trusting.verify(&token, now()).await.unwrap()), "alice@example.com");
+        }
+        // Absent: minting leaves out what is null at the top.
+        let mut absent = claims(json!("Alice@Example.com"), json!(null));
+        absent["sub"] = json!("bob");
+        absent["email_verified"] = if name == "/user/email" { json!(true) } else { json!(null) };
+        let token = mint(&key, absent);
+        assert_eq!(refusal(strict.verify(&token, now()).await), Refusal::Claims, "{name}");
+        // Trusted or not, it is an address of the token.
+        let token = mint(&key, claims(json!(null), json!(true)));
+        assert_eq!(refusal(trusting.verify(&token, now()).await), Refusal::Claims, "{name}");
+    }
+    // No other claim needs it.
+    for name in ["sub", "emails", "/user/mail", "email/id"] {
+        let (people, _folder) = people_of(&key, json!({ "subject_claim": name }));
+        let claims = json!({ "emails": "alice", "user": { "mail": "alice" }, "email/id": "alice" });
+        assert_eq!(person(people.verify(&mint(&key, claims), now()).await.unwrap()), "alice", "{name}");
+    }
 }
 
 #[tokio::test]

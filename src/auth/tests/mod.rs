@@ -6,6 +6,7 @@ mod fetching;
 mod issuers;
 mod keys;
 mod parsing;
+mod renewal;
 mod server;
 mod tokens;
 mod verifier;
