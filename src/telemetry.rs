@@ -24,7 +24,8 @@ pub enum TelemetryError {
 /// # Errors
 /// A filter that cannot be read, or a second call.
 pub fn init(settings: &TelemetrySettings) -> Result<(), TelemetryError> {
-    let filter = EnvFilter::try_new(&settings.log_filter)?;
+    // The library tells at debug in full why the log store refuses a row, and that quotes the row.
+    let filter = EnvFilter::try_new(&settings.log_filter)?.add_directive("clickhouse=info".parse()?);
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match settings.log_format {
         LogFormat::Text => builder.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).finish().try_init()?,

@@ -105,8 +105,12 @@ impl LogStore for Observed {
         self.store.stored_events(organization, tasks, first, last)
     }
 
-    fn stored_usage<'a>(&'a self, organization: OrganizationId, tasks: &'a [TaskId]) -> Answer<'a, Vec<UsageRow>> {
-        self.store.stored_usage(organization, tasks)
+    fn stored_usage<'a>(
+        &'a self,
+        organization: OrganizationId,
+        reports: &'a [(TaskId, ReportId)],
+    ) -> Answer<'a, Vec<UsageRow>> {
+        self.store.stored_usage(organization, reports)
     }
 
     fn events<'a>(

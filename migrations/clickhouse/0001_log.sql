@@ -79,7 +79,8 @@ SETTINGS index_granularity = 1024, fsync_after_insert = 1, fsync_part_directory 
 
 -- Resolutions and terminal outcomes: a projection of events, not a second place to write them. What is inserted above is
 -- copied here in the same insert, in the order in which the operations log is read: the log itself, in the order of its
--- tasks, would have to be read whole for the newest page.
+-- tasks, would have to be read whole for the newest page. Nothing is inserted before the view is there: whoever writes
+-- looks for it first.
 CREATE TABLE IF NOT EXISTS agent_operations AS agent_task_events
 ENGINE = ReplacingMergeTree(version)
 PARTITION BY toYYYYMM(recorded_at)

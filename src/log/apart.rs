@@ -1,9 +1,32 @@
 //! Setting apart what the log store refuses, so that the rest goes on.
 
+use std::fmt;
+
 use super::{Batch, LogStore, LogStoreError};
 
 /// Rows that the store refuses, one batch of one row each, with its reason.
-pub type Refused = Vec<(Batch, String)>;
+pub type Refused = Vec<(Batch, Reason)>;
+
+/// Why something is no row, or is one that the store refuses. Whatever prints it prints what may be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// In full, for whoever may see the row itself: it may quote it.
+    pub full: String,
+    /// Without anything of the row, for the log.
+    pub shown: String,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reason({:?})", self.shown)
+    }
+}
 
 /// Appends `batch`. When the store refuses a row, halves the batch until each refused row is found; everything else is
 /// kept. Answers the refused rows.

@@ -10,6 +10,8 @@ mod rows;
 mod sums;
 mod write;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clickhouse::Client;
@@ -60,6 +62,8 @@ pub struct ClickHouseLog {
     server: Client,
     database: String,
     options: ClickHouseLogOptions,
+    /// Whether every table was there since an insert last failed.
+    prepared: Arc<AtomicBool>,
 }
 
 impl ClickHouseLog {
@@ -81,7 +85,8 @@ impl ClickHouseLog {
         for (name, value) in SETTINGS {
             server = server.with_setting(name, value);
         }
-        Ok(Self { client: server.clone().with_database(&place.database), server, database: place.database, options })
+        let client = server.clone().with_database(&place.database);
+        Ok(Self { client, server, database: place.database, options, prepared: Arc::default() })
     }
 
     /// The same with another setting for every statement, such as `session_timezone`.

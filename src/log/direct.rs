@@ -33,9 +33,9 @@ impl DirectStream {
         let rows = u64::try_from(batch.len()).unwrap_or(u64::MAX);
         match self.append(batch).await {
             Ok(refused) => {
-                let fault = refused.first().map(|(_, reason)| reason.clone());
+                let fault = refused.first().map(|(_, reason)| reason.shown.clone());
                 for (row, reason) in &refused {
-                    tell(row, reason);
+                    tell(row, &reason.shown);
                 }
                 let refused = u64::try_from(refused.len()).unwrap_or(u64::MAX);
                 Published { delivered: rows.saturating_sub(refused), failed: refused, refused, fault }

@@ -19,7 +19,7 @@ mod usage;
 
 use futures::future::BoxFuture;
 
-pub use apart::{Refused, append_or_set_apart};
+pub use apart::{Reason, Refused, append_or_set_apart};
 pub use coverage::Coverage;
 pub use operations::{Operation, OperationKind, OperationPosition, OperationsQuery};
 pub use row::{Batch, EventRow, RowError, UsageRow};
@@ -37,7 +37,7 @@ pub enum LogStoreError {
     Unavailable(String),
     /// It refuses at least one row of the batch, and would again. Nothing of the batch counts as written.
     #[error("the log store refuses a row: {0}")]
-    Refused(String),
+    Refused(Reason),
     /// It holds a row that no version of this program wrote.
     #[error("impossible row in the log store: {0}")]
     ImpossibleRow(String),
@@ -50,7 +50,7 @@ impl LogStoreError {
     /// What it means on reading: nothing was offered, so what blames a row blames one that is there.
     fn on_read(self) -> Self {
         match self {
-            Self::Refused(fault) => Self::ImpossibleRow(fault),
+            Self::Refused(reason) => Self::ImpossibleRow(reason.shown),
             other => other,
         }
     }
@@ -97,8 +97,13 @@ pub trait LogStore: Send + Sync + 'static {
         last: i64,
     ) -> Answer<'a, Vec<EventRow>>;
 
-    /// Every usage row of `tasks`, duplicates and superseded versions too, by task, seq and falling version.
-    fn stored_usage<'a>(&'a self, organization: OrganizationId, tasks: &'a [TaskId]) -> Answer<'a, Vec<UsageRow>>;
+    /// Every usage row of these reports, duplicates and superseded versions too, in any order. For verification, which
+    /// asks for so many as it can hold.
+    fn stored_usage<'a>(
+        &'a self,
+        organization: OrganizationId,
+        reports: &'a [(TaskId, ReportId)],
+    ) -> Answer<'a, Vec<UsageRow>>;
 
     /// A part of a task's log, ascending, each seq once, and whether there is more in the direction that was read.
     fn events<'a>(

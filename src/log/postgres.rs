@@ -13,7 +13,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, Postgres, Transaction};
 
-use super::LogStoreError;
+use super::{LogStoreError, Reason};
 
 /// The most connections of the log store's own pool: the publisher takes one, the sweep two at once, and the rest is for
 /// those who read.
@@ -87,11 +87,16 @@ impl From<sqlx::Error> for LogStoreError {
             };
         };
         let code = fault.code().unwrap_or_default();
+        let shown = match fault.constraint() {
+            Some(constraint) => format!("error {code} of constraint {constraint:?}"),
+            None => format!("error {code}"),
+        };
         // Data exceptions and violated constraints are the row's own fault; anything else may pass.
-        if code.starts_with("22") || code.starts_with("23") {
-            Self::Refused(fault.message().to_owned())
-        } else {
-            Self::Unavailable(error.to_string())
+        match code.get(..2) {
+            Some("22" | "23") => Self::Refused(Reason { full: fault.message().to_owned(), shown }),
+            // What a function raises is its own text, and may quote the row.
+            Some("P0") => Self::Unavailable(shown),
+            _ => Self::Unavailable(error.to_string()),
         }
     }
 }

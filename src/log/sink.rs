@@ -145,8 +145,12 @@ impl Sink {
     async fn set_apart(&self, dead: &[DeadLetter<'_>], done: &mut usize) -> Result<(), KafkaError> {
         while let Some(some) = dead.get(*done..).filter(|left| !left.is_empty()) {
             let some = &some[..some.len().min(AT_ONCE)];
-            try_join_all(some.iter().map(|letter| letter.send(&self.producer, &self.dead_letters))).await?;
-            some.iter().for_each(DeadLetter::tell);
+            let sent = some.iter().map(|letter| letter.send(&self.producer, &self.dead_letters));
+            for (letter, is_taken) in some.iter().zip(try_join_all(sent).await?) {
+                // It may have been too large in one batch with others.
+                let is_kept = is_taken || letter.send_cut(&self.producer, &self.dead_letters).await?;
+                letter.tell(is_kept);
+            }
             *done += some.len();
         }
         Ok(())

@@ -12,7 +12,7 @@ use super::feed::ARCHIVES_KEPT;
 use super::rows::{EVENT_COLUMNS, LEDGER_COLUMNS, Reader, TASK_COLUMNS, event, ledger, task};
 use crate::domain::digest::Digest;
 use crate::domain::event::Event;
-use crate::domain::ids::{AccountId, OrganizationId, TaskId};
+use crate::domain::ids::{AccountId, OrganizationId, ReportId, TaskId};
 use crate::domain::task::Task;
 use crate::domain::time::Timestamp;
 use crate::domain::usage::LedgerRow;
@@ -63,8 +63,6 @@ pub struct LogPart {
     pub task: Task,
     /// Its events of that part.
     pub events: Vec<Event>,
-    /// Its whole ledger, each row with the account that reported.
-    pub reports: Vec<(AccountId, LedgerRow)>,
 }
 
 /// What waits for the sweep.
@@ -373,14 +371,13 @@ impl Store {
         Ok(Backlog { oldest_unverified: oldest.map(Timestamp::from), mismatches: row.try_get("mismatches")? })
     }
 
-    /// What the sweep compares and sends of a task, in one consistent look: the task, its events with a seq from
-    /// `first` to `last`, and its whole ledger if that is asked for. Absent when the log is archived by now.
+    /// What the sweep compares and sends of a task, in one consistent look: the task, and its events with a seq from
+    /// `first` to `last`. Absent when the log is archived by now.
     pub async fn log_of(
         &self,
         key: (OrganizationId, TaskId),
         first: i64,
         last: i64,
-        with_ledger: bool,
     ) -> Result<Option<LogPart>, StoreError> {
         let mut lease = self.transaction().await?;
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -408,22 +405,29 @@ impl Store {
         .persistent(self.named())
         .fetch_all(&mut *lease)
         .await?;
-        let reports = sqlx::query(AssertSqlSafe(format!(
+        lease.done().await?;
+        Ok(Some(LogPart { task: task(&row)?, events: events.iter().map(event).collect::<Result<_, _>>()? }))
+    }
+
+    /// A part of a task's ledger up to `last_seq`, which never changes: at most `limit` rows after `after`, in the order
+    /// of their ids, each with the account that reported.
+    pub async fn ledger_of(
+        &self,
+        key: (OrganizationId, TaskId),
+        last_seq: i64,
+        after: Option<ReportId>,
+        limit: u32,
+    ) -> Result<Vec<(AccountId, LedgerRow)>, StoreError> {
+        let query = sqlx::query(AssertSqlSafe(format!(
             "SELECT account_id, {LEDGER_COLUMNS} FROM agent_runtime.budget_ledger
-             WHERE organization_id = $1 AND task_id = $2 AND $3 ORDER BY seq"
+             WHERE organization_id = $1 AND task_id = $2 AND id > $3 AND seq <= $4 ORDER BY id LIMIT $5"
         )))
         .bind(key.0.0)
         .bind(key.1.0)
-        .bind(with_ledger)
-        .persistent(self.named())
-        .fetch_all(&mut *lease)
-        .await?;
-        lease.done().await?;
-        let report = |row: &PgRow| Ok((AccountId(row.try_get("account_id")?), ledger(row)?));
-        Ok(Some(LogPart {
-            task: task(&row)?,
-            events: events.iter().map(event).collect::<Result<_, _>>()?,
-            reports: reports.iter().map(report).collect::<Result<_, StoreError>>()?,
-        }))
+        .bind(after.map_or(Uuid::nil(), |after| after.0))
+        .bind(last_seq)
+        .bind(i64::from(limit));
+        let rows = self.all(query).await?;
+        rows.iter().map(|row| Ok((AccountId(row.try_get("account_id")?), ledger(row)?))).collect()
     }
 }

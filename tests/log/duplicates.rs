@@ -14,7 +14,11 @@ over_every_combination!(every_row_three_times_shows_each_once);
 pub async fn stored(world: &World, row: &Value) -> (Vec<EventRow>, Vec<UsageRow>) {
     let (organization, task) = key(world, row);
     let events = world.log.store.stored_events(organization, &[task], 1, i64::MAX).await.unwrap();
-    (events, world.log.store.stored_usage(organization, &[task]).await.unwrap())
+    let reports = world.log.store.report_ids(organization, task).await.unwrap();
+    let reports: Vec<_> = reports.into_iter().map(|report| (task, report)).collect();
+    let mut usage = world.log.store.stored_usage(organization, &reports).await.unwrap();
+    usage.sort_by_key(|row| (row.seq, std::cmp::Reverse(row.version)));
+    (events, usage)
 }
 
 async fn every_row_three_times_shows_each_once(place: Place) {

@@ -13,6 +13,7 @@ mod process;
 mod proof;
 mod queue;
 mod refusal;
+mod secrecy;
 #[path = "../support/servers.rs"]
 mod servers;
 mod stop;

@@ -4,6 +4,7 @@ use futures::future::join_all;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
+use rdkafka::message::Headers as _;
 use rdkafka::{Message as _, Offset, TopicPartitionList};
 use serde_json::{Value, json};
 
@@ -12,8 +13,8 @@ use crate::proof::{archived, prove};
 use crate::servers::ClickHouseServer;
 use crate::writers::tasks;
 
-/// The values on the topic for dead letters so far.
-fn dead_letters(place: &Place) -> Vec<Value> {
+/// The reasons and values on the topic for dead letters so far.
+pub fn dead_letters(place: &Place) -> Vec<(String, Value)> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", place.broker())
         .set("group.id", format!("{}-reader", place.name))
@@ -30,7 +31,11 @@ fn dead_letters(place: &Place) -> Vec<Value> {
     while ends < PARTITIONS {
         match consumer.poll(None) {
             None => {}
-            Some(Ok(message)) => found.push(serde_json::from_slice(message.payload().unwrap()).unwrap()),
+            Some(Ok(message)) => {
+                let reason = message.headers().unwrap().iter().find(|header| header.key == "mandate-reason").unwrap();
+                let reason = String::from_utf8(reason.value.unwrap().to_vec()).unwrap();
+                found.push((reason, serde_json::from_slice(message.payload().unwrap()).unwrap()));
+            }
             Some(Err(KafkaError::PartitionEOF(_))) => ends += 1,
             Some(Err(fault)) => panic!("{fault}"),
         }
@@ -81,7 +86,7 @@ async fn one_bad_row_after_20_000_that_waited_is_set_apart_and_nothing_else_is()
         tokio::task::spawn_blocking(move || dead_letters(&place)).await.unwrap()
     };
     assert!(found.len() >= 2);
-    for letter in &found {
+    for (_, letter) in &found {
         assert!(letter["payload"].as_str().unwrap().contains("forbidden"), "{letter}");
     }
     // Mended, the log follows the others.

@@ -10,7 +10,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::net::TcpListener;
 
 use crate::database;
-use crate::samples::{Sample, at, of_events};
+use crate::samples::{Sample, at, fresh, of_events};
 use crate::store::postgres_options;
 
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -47,7 +47,7 @@ async fn all_say_away(store: &dyn LogStore) {
         store.seqs(organization, task).await.err(),
         store.report_ids(organization, task).await.err(),
         store.stored_events(organization, &[task], 1, 2).await.err(),
-        store.stored_usage(organization, &[task]).await.err(),
+        store.stored_usage(organization, &[(task, fresh())]).await.err(),
         store.events(organization, task, &page).await.err(),
         store.usage(&sums).await.err(),
         store.operations(&operations).await.err(),

@@ -1,7 +1,7 @@
 //! Rows that the store refuses.
 
 use mandate::log::clickhouse::ClickHouseLog;
-use mandate::log::{Batch, LogStore, LogStoreError, append_or_set_apart};
+use mandate::log::{Batch, LogStore, LogStoreError, OperationsQuery, append_or_set_apart};
 use uuid::Uuid;
 
 use crate::samples::{Sample, at, of_events};
@@ -26,7 +26,9 @@ pub async fn a_refused_row_is_set_apart_and_all_else_kept(fixture: Fixture) {
     ];
     assert_eq!(refused.iter().map(|(row, _)| row.clone()).collect::<Vec<_>>(), expected);
     for (_, reason) in &refused {
-        assert!(!reason.is_empty() && reason.chars().count() < 600, "{reason}");
+        assert!(!reason.full.is_empty() && reason.full.chars().count() < 600, "{reason}");
+        // Which constraint it was is told, and nothing of the row.
+        assert!(reason.shown.contains("\"c\""), "{reason}");
     }
     let seqs = store.seqs(sample.organization, sample.task).await.unwrap();
     assert_eq!(seqs, (1..=99).filter(|seq| *seq != 31).collect::<Vec<_>>());
@@ -81,6 +83,46 @@ async fn a_schema_that_changes_underneath_refuses_no_row() {
         assert_eq!(store.seqs(sample.organization, sample.task).await.unwrap(), [1, 2, 3]);
         let refused = append_or_set_apart(store, of_events(&rows)).await.unwrap();
         assert!(refused.is_empty());
+    })
+    .await;
+}
+
+/// The view copies operations only of what is inserted once it is there.
+#[tokio::test]
+async fn nothing_is_written_before_the_operations_log_copies_it() {
+    on_clickhouse(|fixture| async move {
+        let (store, sample) = (fixture.store.as_ref(), Sample::new());
+        let operations = OperationsQuery {
+            organization: sample.organization,
+            start: None,
+            end: None,
+            agent: None,
+            kind: None,
+            after: None,
+            limit: 10,
+        };
+        let mut rows = sample.events(1..=2);
+        for row in &mut rows {
+            row.event_type = "outcome.set".to_owned();
+        }
+        let waits = async |batch: &Batch| {
+            let fault = store.append(batch).await.unwrap_err();
+            assert!(matches!(&fault, LogStoreError::Unavailable(text) if text.contains("not prepared")), "{fault}");
+        };
+        // At the first insert of this process, and after one that failed.
+        fixture.execute("DROP VIEW agent_operations_feed").await;
+        waits(&of_events(&rows[..1])).await;
+        store.migrate().await.unwrap();
+        store.append(&of_events(&rows[..1])).await.unwrap();
+        fixture.execute("RENAME TABLE agent_task_events TO elsewhere").await;
+        store.append(&of_events(&rows[1..])).await.unwrap_err();
+        fixture.execute("DROP VIEW agent_operations_feed").await;
+        fixture.execute("RENAME TABLE elsewhere TO agent_task_events").await;
+        waits(&of_events(&rows[1..])).await;
+        assert_eq!(store.seqs(sample.organization, sample.task).await.unwrap(), [1]);
+        store.migrate().await.unwrap();
+        store.append(&of_events(&rows[1..])).await.unwrap();
+        assert_eq!(store.operations(&operations).await.unwrap().len(), 2);
     })
     .await;
 }

@@ -119,6 +119,17 @@ pub fn as_events(rows: &[EventRow]) -> Vec<Event> {
     rows.iter().map(|row| row.clone().into_event().unwrap()).collect()
 }
 
+/// Every usage row of tasks, by task, seq and falling version.
+pub async fn ledgers(store: &dyn LogStore, organization: OrganizationId, tasks: &[TaskId]) -> Vec<UsageRow> {
+    let mut reports = Vec::new();
+    for task in tasks {
+        reports.extend(store.report_ids(organization, *task).await.unwrap().into_iter().map(|id| (*task, id)));
+    }
+    let mut rows = store.stored_usage(organization, &reports).await.unwrap();
+    rows.sort_by_key(|row| (row.task_id, row.seq, std::cmp::Reverse(row.version)));
+    rows
+}
+
 /// The whole log, as pages show it.
 pub async fn whole(store: &dyn LogStore, sample: &Sample) -> Vec<Event> {
     let page = EventPage { limit: 1_000, ..EventPage::default() };

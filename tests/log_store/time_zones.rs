@@ -6,7 +6,7 @@ use mandate::log::clickhouse::ClickHouseLog;
 use mandate::log::postgres::PostgresLog;
 use mandate::log::{Batch, LogStore, UsageKey, UsageQuery};
 
-use crate::samples::{Sample, as_events, at, whole};
+use crate::samples::{Sample, as_events, at, ledgers, whole};
 use crate::store::{Engine, Fixture, clickhouse_options, clickhouse_url, on_clickhouse, on_postgres, postgres_options};
 
 async fn holds_instants(writer: &dyn LogStore, reader: &dyn LogStore) {
@@ -26,7 +26,7 @@ async fn holds_instants(writer: &dyn LogStore, reader: &dyn LogStore) {
     }
     writer.append(&batch).await.unwrap();
     assert_eq!(whole(reader, &sample).await, as_events(&batch.events));
-    assert_eq!(reader.stored_usage(sample.organization, &[sample.task]).await.unwrap(), batch.usage);
+    assert_eq!(ledgers(reader, sample.organization, &[sample.task]).await, batch.usage);
     let asked = UsageQuery {
         organization: sample.organization,
         start: at(times[0]),

@@ -3,7 +3,7 @@
 use mandate::domain::log_page::EventPage;
 use mandate::log::{Batch, UsageQuery};
 
-use crate::samples::{Sample, as_events, at, of_events, whole};
+use crate::samples::{Sample, as_events, at, ledgers, of_events, whole};
 use crate::store::Fixture;
 
 pub async fn duplicates_show_once(fixture: Fixture) {
@@ -19,7 +19,7 @@ pub async fn duplicates_show_once(fixture: Fixture) {
     let stored = store.stored_events(sample.organization, &[sample.task], 1, 12).await.unwrap();
     // A block that is inserted is itself merged, so the last insert adds one of each.
     assert_eq!(stored.len(), if keeps { 48 } else { 12 }, "as many as there are");
-    let stored = store.stored_usage(sample.organization, &[sample.task]).await.unwrap();
+    let stored = ledgers(store, sample.organization, &[sample.task]).await;
     assert_eq!(stored.len(), if keeps { 8 } else { 2 }, "as many as there are");
 
     let log = as_events(&batch.events);
@@ -106,7 +106,7 @@ pub async fn the_highest_version_counts_whenever_it_came(fixture: Fixture) {
 
         let stored = store.stored_events(sample.organization, &[sample.task], 1, 3).await.unwrap();
         let versions: Vec<_> = stored.iter().map(|row| (row.seq, row.version)).collect();
-        let usage = store.stored_usage(sample.organization, &[sample.task]).await.unwrap();
+        let usage = ledgers(store, sample.organization, &[sample.task]).await;
         let of_usage: Vec<_> = usage.iter().map(|row| row.version).collect();
         if keeps && !together {
             assert_eq!(versions, [(1, 3), (1, 2), (1, 1), (2, 3), (2, 2), (2, 1), (3, 3), (3, 2), (3, 1)]);

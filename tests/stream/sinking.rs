@@ -3,17 +3,19 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use mandate::domain::digest::Digest;
 use mandate::domain::ids::TaskId;
 use mandate::domain::time::Timestamp;
 use mandate::log::kafka::{KafkaAddress, KafkaStream, MESSAGE_BYTES_MAX};
 use mandate::log::sink::{Landed, Sink};
 use mandate::log::{Batch, LogStore as _, Stream as _};
+use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use sqlx::Executor as _;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::store::Faulty;
-use crate::support::{Running, World, delete_topics, eventually, produce};
+use crate::support::{Running, World, admin, delete_topics, eventually, produce};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_row_arrives_and_stands_once() {
@@ -40,7 +42,10 @@ async fn every_row_arrives_and_stands_once() {
     let mut expected: Vec<_> = batch.events.iter().filter(|row| row.task_id == task).cloned().collect();
     expected.sort_by_key(|row| row.seq);
     assert_eq!(world.store.stored_events(world.organization, &[task], 1, 50).await.unwrap(), expected);
-    assert_eq!(world.store.stored_usage(world.organization, &[task]).await.unwrap(), batch.usage);
+    let reports: Vec<_> = batch.usage.iter().map(|row| (task, row.report_id)).collect();
+    let mut stored = world.store.stored_usage(world.organization, &reports).await.unwrap();
+    stored.sort_by_key(|row| row.seq);
+    assert_eq!(stored, batch.usage);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,6 +107,56 @@ async fn poison_as_large_as_the_topic_takes_does_not_stop_the_partition() {
     let dead = world.wire("agent_dead_letters").await;
     let value = dead[0].value.as_ref().unwrap();
     assert!(!value.is_empty() && poison.starts_with(value));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn poison_with_a_key_as_large_as_the_topic_takes_does_not_stop_the_partition() {
+    let world = World::new().await;
+    let noise: Vec<u8> = std::iter::repeat_with(|| *batch_id(&world).as_bytes()).take(66_000).flatten().collect();
+    let key = &noise[..MESSAGE_BYTES_MAX - 100];
+    let events = world.topic("agent_task_events");
+    produce(&events, Some(key), None).await;
+    produce(&events, Some(&key[..MESSAGE_BYTES_MAX / 2]), Some(&key[..MESSAGE_BYTES_MAX / 2 - 100])).await;
+    world.publish(&world.batch(1, 3)).await;
+    let running = Running::start(world.sink(world.store.clone()));
+    world.has_stored(3, 0).await;
+    eventually("all offsets are committed", async || world.committed("agent_task_events").await == 5).await;
+    assert_eq!(running.stop().await.refused, 2);
+    let mut dead = world.wire("agent_dead_letters").await;
+    dead.sort_by_key(|letter| letter.value.is_some());
+    assert_eq!(dead.len(), 2);
+    for (letter, whole) in dead.iter().zip([key, &key[..MESSAGE_BYTES_MAX / 2]]) {
+        let kept = letter.key.as_ref().unwrap();
+        assert!(!kept.is_empty() && kept.len() < whole.len() && whole.starts_with(kept));
+        assert_eq!(letter.headers["mandate-key-digest"], Digest::of(whole).to_string());
+    }
+    let value = dead[1].value.as_ref().unwrap();
+    assert!(dead[0].value.is_none() && !value.is_empty() && key.starts_with(value));
+    let whole = &key[..MESSAGE_BYTES_MAX / 2 - 100];
+    assert_eq!(dead[1].headers["mandate-value-digest"], Digest::of(whole).to_string());
+    assert!(!dead[0].headers.contains_key("mandate-value-digest"));
+}
+
+/// A topic that somebody made for themselves: not even the beginning of a message has room in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn poison_of_which_the_topic_for_dead_letters_takes_nothing_is_passed_over() {
+    let world = World::bare().await;
+    let topic = world.topic("agent_dead_letters");
+    let tiny = NewTopic::new(&topic, 4, TopicReplication::Fixed(1)).set("max.message.bytes", "700");
+    admin().create_topics(&[tiny], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+    // Makes the others, and says that this one is too small.
+    world.stream.prepare().await.unwrap_err();
+    let usage = world.topic("agent_usage");
+    produce(&usage, Some(&[b'k'; 900]), Some(b"poison")).await;
+    produce(&usage, Some(b"k"), Some(b"poison")).await;
+    world.publish(&world.batch(1, 3)).await;
+    let running = Running::start(world.sink(world.store.clone()));
+    world.has_stored(3, 0).await;
+    eventually("all offsets are committed", async || world.committed("agent_usage").await == 2).await;
+    assert_eq!(running.stop().await.refused, 2);
+    // What has room is kept, also beside what has none.
+    let dead = world.wire("agent_dead_letters").await;
+    assert_eq!(dead.iter().map(|letter| letter.key.clone().unwrap()).collect::<Vec<_>>(), [b"k".to_vec()]);
 }
 
 fn batch_id(world: &World) -> Uuid {

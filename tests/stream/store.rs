@@ -90,8 +90,12 @@ impl LogStore for Faulty {
         self.beneath.stored_events(organization, tasks, first, last)
     }
 
-    fn stored_usage<'a>(&'a self, organization: OrganizationId, tasks: &'a [TaskId]) -> Answer<'a, Vec<UsageRow>> {
-        self.beneath.stored_usage(organization, tasks)
+    fn stored_usage<'a>(
+        &'a self,
+        organization: OrganizationId,
+        reports: &'a [(TaskId, ReportId)],
+    ) -> Answer<'a, Vec<UsageRow>> {
+        self.beneath.stored_usage(organization, reports)
     }
 
     fn events<'a>(

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::future::Future;
 use std::time::Duration;
 
-use clickhouse::error::{Error, Result as ClickHouseResult};
+use clickhouse::error::Error;
 
-use crate::log::LogStoreError;
+use crate::log::{LogStoreError, Reason};
 
 /// The errors that blame a row, by ClickHouse's numbers: the same row would be refused again. Everything else may pass
 /// (the network, memory, too many parts, a missing table or right).
@@ -31,7 +31,9 @@ const TEXT_MAX: usize = 500;
 impl From<Error> for LogStoreError {
     fn from(error: Error) -> Self {
         match &error {
-            Error::BadResponse(text) if code(text).is_some_and(is_refusal) => Self::Refused(short(text)),
+            Error::BadResponse(text) if code(text).is_some_and(is_refusal) => {
+                Self::Refused(Reason { full: short(text), shown: shown(text) })
+            }
             Error::InvalidUtf8Encoding(_) | Error::InvalidTagEncoding(_) => Self::ImpossibleRow(error.to_string()),
             _ => unavailable(&error),
         }
@@ -52,11 +54,22 @@ fn unavailable(error: &Error) -> LogStoreError {
     LogStoreError::Unavailable(short(&text))
 }
 
+/// What an error means that met an insert: whatever the server says of it may quote a row, also where it is not the row
+/// that is to blame.
+pub(super) fn on_insert(error: Error) -> LogStoreError {
+    match &error {
+        Error::BadResponse(text) if code(text).is_some_and(|code| !is_refusal(code)) => {
+            LogStoreError::Unavailable(shown(text))
+        }
+        _ => error.into(),
+    }
+}
+
 /// Waits for `work`, but not longer than `limit`.
-pub(super) async fn within<T>(
-    limit: Duration,
-    work: impl Future<Output = ClickHouseResult<T>>,
-) -> Result<T, LogStoreError> {
+pub(super) async fn within<T, E>(limit: Duration, work: impl Future<Output = Result<T, E>>) -> Result<T, LogStoreError>
+where
+    LogStoreError: From<E>,
+{
     match tokio::time::timeout(limit, work).await {
         Ok(done) => Ok(done?),
         Err(_) => Err(LogStoreError::Unavailable(format!("no answer within {limit:?}"))),
@@ -71,6 +84,32 @@ fn code(text: &str) -> Option<u32> {
 
 fn is_refusal(code: u32) -> bool {
     REFUSALS.iter().any(|(number, _)| *number == code)
+}
+
+/// What may be told of an error whoever reads it: its number, its name, and that of the constraint.
+fn shown(text: &str) -> String {
+    let mut shown = code(text).map_or_else(|| "an error".to_owned(), |code| format!("error {code}"));
+    if let Some(name) = name(text) {
+        let _ = write!(shown, " ({name})");
+    }
+    if let Some(constraint) = constraint(text) {
+        let _ = write!(shown, " of constraint {constraint:?}");
+    }
+    shown
+}
+
+/// The name in `… (VIOLATED_CONSTRAINT) (version 26.7.3.1)`, the end of every text.
+fn name(text: &str) -> Option<&str> {
+    let (before, _) = text.rsplit_once(") (version ")?;
+    let (_, name) = before.rsplit_once('(')?;
+    let is_name = name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
+    is_name.then_some(name)
+}
+
+/// The name in ``Code: 469. DB::Exception: Constraint `odd` for table …``, which stands before every value.
+fn constraint(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("Code: 469. DB::Exception: Constraint `")?;
+    Some(rest.split_once("` for table ")?.0)
 }
 
 fn short(text: &str) -> String {
@@ -101,6 +140,27 @@ mod tests {
         ] {
             assert!(matches!(of(passing), LogStoreError::Unavailable(_)), "{passing}");
         }
+    }
+
+    #[test]
+    fn what_is_shown_quotes_no_row() {
+        let text = "Code: 469. DB::Exception: Constraint `odd` for table log.agent_task_events (5f0c) is violated at row 1. \
+            Expression: (position(payload, 'x') = 0). Column values: payload = '{\"body\":\"(XYZZY) (version 1)\"}'. \
+            (VIOLATED_CONSTRAINT) (version 26.7.3.1 (official build))";
+        let LogStoreError::Refused(reason) = on_insert(Error::BadResponse(text.to_owned())) else { unreachable!() };
+        assert_eq!(reason.shown, "error 469 (VIOLATED_CONSTRAINT) of constraint \"odd\"");
+        assert!(reason.full.contains("XYZZY"));
+        for printed in [format!("{reason}"), format!("{reason:?}"), LogStoreError::Refused(reason).to_string()] {
+            assert!(!printed.contains("XYZZY"), "{printed}");
+        }
+        // A view that an operator put on the table cannot read a payload.
+        let text =
+            "Code: 41. DB::Exception: Cannot parse DateTime: 'xyzzy'. (CANNOT_PARSE_DATETIME) (version 26.7.3.1)";
+        let LogStoreError::Unavailable(shown) = on_insert(Error::BadResponse(text.to_owned())) else { unreachable!() };
+        assert_eq!(shown, "error 41 (CANNOT_PARSE_DATETIME)");
+        let text = "Code: 999. DB::Exception: 'xyzzy (lower case) (version 1)";
+        let LogStoreError::Unavailable(shown) = on_insert(Error::BadResponse(text.to_owned())) else { unreachable!() };
+        assert_eq!(shown, "error 999");
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::log::{
     UsageQuery, UsageRow,
 };
 
-/// Tasks that one question about coverage names, so that its text stays far below every limit.
-const TASKS_PER_QUESTION: usize = 1_000;
+/// Tasks, or reports, that one question names, so that its text stays far below every limit.
+const KEYS_PER_QUESTION: usize = 1_000;
 
 const COVERAGE: &str = "
 SELECT ?fields FROM (
@@ -74,7 +74,7 @@ impl ClickHouseLog {
 
     async fn covered(&self, tasks: &[(OrganizationId, TaskId)]) -> Result<Vec<Coverage>, LogStoreError> {
         let mut coverage = Vec::with_capacity(tasks.len());
-        for some in tasks.chunks(TASKS_PER_QUESTION) {
+        for some in tasks.chunks(KEYS_PER_QUESTION) {
             let ids: Vec<(Uuid, Uuid)> = some.iter().map(|(organization, task)| (organization.0, task.0)).collect();
             let query = self.client(self.options.query_timeout).query(COVERAGE).param("tasks", ids);
             coverage.extend(self.all::<Covered>(query).await?.into_iter().map(|row| Coverage {
@@ -239,14 +239,22 @@ impl LogStore for ClickHouseLog {
         .boxed()
     }
 
-    fn stored_usage<'a>(&'a self, organization: OrganizationId, tasks: &'a [TaskId]) -> Answer<'a, Vec<UsageRow>> {
+    fn stored_usage<'a>(
+        &'a self,
+        organization: OrganizationId,
+        reports: &'a [(TaskId, ReportId)],
+    ) -> Answer<'a, Vec<UsageRow>> {
         async move {
             let sql = "SELECT ?fields FROM agent_usage
-                WHERE organization_id = {organization:UUID} AND task_id IN {tasks:Array(UUID)}
-                ORDER BY UUIDToNum(task_id), seq, version DESC";
-            let ids: Vec<Uuid> = tasks.iter().map(|task| task.0).collect();
-            let query = self.ask(sql, organization).param("tasks", ids);
-            self.all::<StoredUsage>(query).await?.into_iter().map(StoredUsage::into_row).collect()
+                WHERE organization_id = {organization:UUID} AND (task_id, report_id) IN {reports:Array(Tuple(UUID, UUID))}";
+            let mut rows = Vec::with_capacity(reports.len());
+            for some in reports.chunks(KEYS_PER_QUESTION) {
+                let ids: Vec<(Uuid, Uuid)> = some.iter().map(|(task, report)| (task.0, report.0)).collect();
+                for row in self.all::<StoredUsage>(self.ask(sql, organization).param("reports", ids)).await? {
+                    rows.push(row.into_row()?);
+                }
+            }
+            Ok(rows)
         }
         .boxed()
     }

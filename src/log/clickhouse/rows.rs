@@ -9,7 +9,7 @@ use crate::domain::digest::Digest;
 use crate::domain::ids::{ModelId, ReportId, SessionId};
 use crate::domain::money::{MONEY_DECIMALS, Money, PRICE_DECIMALS, Price, Prices, TokenCounts};
 use crate::domain::time::Timestamp;
-use crate::log::{EventRow, LogStoreError, UsageRow};
+use crate::log::{EventRow, LogStoreError, Reason, UsageRow};
 
 /// What a `DateTime64` can be, in microseconds: the years 1900 to 2299.
 const TIMES: std::ops::Range<i64> = -2_208_988_800_000_000..10_413_792_000_000_000;
@@ -226,7 +226,10 @@ pub(super) fn impossible(column: &'static str) -> LogStoreError {
 }
 
 fn refused(column: &'static str, value: &dyn std::fmt::Display) -> LogStoreError {
-    LogStoreError::Refused(format!("{column} cannot be {value}"))
+    LogStoreError::Refused(Reason {
+        full: format!("{column} cannot be {value}"),
+        shown: format!("{column} has a value that cannot be kept"),
+    })
 }
 
 /// Outside its years ClickHouse would keep another instant without a word.

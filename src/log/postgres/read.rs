@@ -338,14 +338,18 @@ impl LogStore for PostgresLog {
         .boxed()
     }
 
-    fn stored_usage<'a>(&'a self, organization: OrganizationId, tasks: &'a [TaskId]) -> Answer<'a, Vec<UsageRow>> {
+    fn stored_usage<'a>(
+        &'a self,
+        organization: OrganizationId,
+        reports: &'a [(TaskId, ReportId)],
+    ) -> Answer<'a, Vec<UsageRow>> {
         async move {
             let statement = format!(
                 "SELECT {USAGE_COLUMNS} FROM agent_log.agent_usage
-                 WHERE organization_id = $1 AND task_id = ANY ($2) ORDER BY task_id, seq, version DESC"
+                 WHERE organization_id = $1 AND (task_id, report_id) IN (SELECT * FROM unnest($2::uuid[], $3::uuid[]))"
             );
-            let ids: Vec<Uuid> = tasks.iter().map(|task| task.0).collect();
-            let query = sqlx::query(AssertSqlSafe(statement)).bind(organization.0).bind(ids);
+            let (tasks, ids): (Vec<Uuid>, Vec<Uuid>) = reports.iter().map(|(task, report)| (task.0, report.0)).unzip();
+            let query = sqlx::query(AssertSqlSafe(statement)).bind(organization.0).bind(tasks).bind(ids);
             self.rows(query).await?.iter().map(usage_row).collect()
         }
         .boxed()

@@ -6,7 +6,7 @@ use serde_json::error::Category;
 
 use crate::domain::time::Timestamp;
 use crate::log::kafka::topics::Topics;
-use crate::log::{Batch, EventRow, UsageRow};
+use crate::log::{Batch, EventRow, Reason, UsageRow};
 
 /// A message that was taken from the stream and whose offset is not committed.
 #[derive(Debug)]
@@ -28,16 +28,8 @@ pub(super) enum Content {
     Usage(Box<UsageRow>),
     /// A row that is on its way to the store, and when it was recorded. Should it be needed again, the value has it.
     Sent(Timestamp),
-    Poison(Poison),
-}
-
-/// Why a message is no row.
-#[derive(Debug)]
-pub(super) struct Poison {
-    /// In full, for whoever may see the message itself.
-    pub reason: String,
-    /// Without anything of the message, for the log.
-    pub shown: String,
+    /// No row, and why.
+    Poison(Reason),
 }
 
 impl Parcel {
@@ -95,26 +87,21 @@ impl Content {
 
 fn read(value: Option<&[u8]>, is_event: bool) -> Content {
     match value {
-        None => Content::Poison(Poison::of("the message has no value")),
-        Some(value) if is_event => {
-            serde_json::from_slice(value).map_or_else(|error| Poison::json(&error), Content::Event)
+        None => {
+            let reason = "the message has no value".to_owned();
+            Content::Poison(Reason { full: reason.clone(), shown: reason })
         }
-        Some(value) => serde_json::from_slice(value).map_or_else(|error| Poison::json(&error), Content::Usage),
+        Some(value) if is_event => serde_json::from_slice(value).map_or_else(|error| poison(&error), Content::Event),
+        Some(value) => serde_json::from_slice(value).map_or_else(|error| poison(&error), Content::Usage),
     }
 }
 
-impl Poison {
-    fn of(reason: &str) -> Self {
-        Self { reason: reason.to_owned(), shown: reason.to_owned() }
-    }
-
-    /// The parser quotes values, which have no place in the log.
-    fn json(error: &serde_json::Error) -> Content {
-        let kind = match error.classify() {
-            Category::Data => "JSON, but no row",
-            Category::Io | Category::Syntax | Category::Eof => "no JSON",
-        };
-        let shown = format!("{kind} (line {}, column {})", error.line(), error.column());
-        Content::Poison(Self { reason: format!("not a row: {error}"), shown })
-    }
+/// The parser quotes values, which have no place in the log.
+fn poison(error: &serde_json::Error) -> Content {
+    let kind = match error.classify() {
+        Category::Data => "JSON, but no row",
+        Category::Io | Category::Syntax | Category::Eof => "no JSON",
+    };
+    let shown = format!("{kind} (line {}, column {})", error.line(), error.column());
+    Content::Poison(Reason { full: format!("not a row: {error}"), shown })
 }

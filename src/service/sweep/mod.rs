@@ -1,7 +1,9 @@
 //! The sweep: compares what moved with the log store, sends again what is missing there, and archives what is closed and
 //! proven whole. It replaces an outbox: whatever became of a row on its way, here it is found.
 
+mod compare;
 mod lease;
+mod ledger;
 mod repair;
 mod round;
 mod verify;
@@ -19,7 +21,7 @@ use self::round::{Key, Round};
 use self::verify::Verdict;
 use super::{Clock, LogCounters};
 use crate::domain::time::Timestamp;
-use crate::log::{Coverage, LogStore, LogStoreError, Stream};
+use crate::log::{LogStore, LogStoreError, Stream};
 use crate::store::{Store, StoreError, SweptTask, VERIFY_FAILURES_MAX};
 
 /// After so many times that rows were sent again in vain, the patience grows no more: 2⁴ times as long as at first.
@@ -73,7 +75,7 @@ pub struct Swept {
     pub archived: u64,
     /// Logs that the store contradicts.
     pub mismatched: u64,
-    /// Tasks at which the round failed; the next one tries them again.
+    /// Tasks at which the round failed; another one tries them again.
     pub failed: u64,
     /// Whether more waits to be archived than this round had time for.
     pub more: bool,
@@ -94,6 +96,8 @@ pub struct Sweep {
     answering: Mutex<Answering>,
     /// Tasks of which the last round could send nothing: the next one lets others go first.
     unsent: Mutex<HashSet<Key>>,
+    /// Tasks at which rounds failed since the last one that came to the end of the lists: until one does, others go first.
+    aside: Mutex<HashSet<Key>>,
     /// The version under which each of these logs was last written anew by this sweep.
     rewritten: Mutex<HashMap<Key, u64>>,
     stop: CancellationToken,
@@ -132,6 +136,7 @@ impl Sweep {
             holder,
             answering,
             unsent: Mutex::default(),
+            aside: Mutex::default(),
             rewritten: Mutex::default(),
             stop,
         }
@@ -153,13 +158,13 @@ impl Sweep {
         // Should the round end by a panic, the lease is no longer renewed all the same.
         let held = done.clone().drop_guard();
         let keeper = tokio::spawn(keep_lease(self.store.clone(), self.holder, ttl, done, Arc::clone(&taken)));
-        let result = self.both_lists(&taken).await;
+        let mut round = self.begin();
+        let result = self.both_lists(&mut round, &taken).await;
         drop(held);
         // The keeper only ends early by a panic, and then the lease ends by itself.
         let _ = keeper.await;
-        if matches!(result, Err(SweepError::Log(_))) {
-            self.log_answers(false);
-        }
+        let result = result.map(|()| round.swept);
+        self.remember(round, result.is_ok());
         match &result {
             Ok(_) => self.counters.rounds.inc(),
             Err(_) => self.counters.failed_rounds.inc(),
@@ -173,86 +178,71 @@ impl Sweep {
         Ok(self.store.retry_left().await?)
     }
 
+    fn begin(&self) -> Round {
+        let waiting = std::mem::take(&mut *self.unsent.lock().unwrap_or_else(PoisonError::into_inner));
+        Round::new(waiting, self.aside.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Keeps who is to wait in the next round, however this one ended.
+    fn remember(&self, round: Round, is_ok: bool) {
+        *self.unsent.lock().unwrap_or_else(PoisonError::into_inner) = round.unsent;
+        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_ok && !round.swept.more && !self.stop.is_cancelled() {
+            aside.clear();
+        } else {
+            aside.extend(round.failed);
+        }
+    }
+
     /// What moved, then what waits to be archived: never every task.
-    async fn both_lists(&self, taken: &AtomicBool) -> Result<Swept, SweepError> {
-        let mut round = Round::new(std::mem::take(&mut *self.unsent.lock().unwrap_or_else(PoisonError::into_inner)));
+    async fn both_lists(&self, round: &mut Round, taken: &AtomicBool) -> Result<(), SweepError> {
         let mut after = None;
         loop {
             let tasks = self.store.dirty_tasks(after, self.settings.batch).await?;
             let Some(last) = tasks.last().filter(|_| !self.stop.is_cancelled()) else { break };
             after = Some(last.key());
-            self.look(tasks, &mut round).await?;
+            self.look(tasks, round).await?;
             check_lease(taken)?;
         }
         let (closed_before, begun) = (self.closed_before(), tokio::time::Instant::now());
         let mut after = None;
         loop {
-            let mut tasks = self.store.tasks_to_archive(closed_before, after, self.settings.batch).await?;
+            let tasks = self.store.tasks_to_archive(closed_before, after, self.settings.batch).await?;
             let Some(last) = tasks.last().filter(|_| !self.stop.is_cancelled()) else { break };
             after = last.closed_at.map(|at| (at, last.organization, last.task));
-            tasks.retain(|task| !round.contradicted.contains(&task.key()));
-            self.look(tasks, &mut round).await?;
+            self.look(tasks, round).await?;
             check_lease(taken)?;
             if begun.elapsed() >= ARCHIVING_MAX {
                 round.swept.more = true;
                 break;
             }
         }
-        *self.unsent.lock().unwrap_or_else(PoisonError::into_inner) = round.unsent;
-        Ok(round.swept)
+        Ok(())
     }
 
     fn closed_before(&self) -> Timestamp {
         self.clock.now().minus(self.settings.grace)
     }
 
-    fn log_answers(&self, answers: bool) {
-        let mut answering = self.answering.lock().unwrap_or_else(PoisonError::into_inner);
-        match (*answering, answers) {
-            (_, false) => *answering = Answering::No,
-            (Answering::No, true) => *answering = Answering::Since(self.clock.now()),
-            (Answering::Always | Answering::Since(_), true) => {}
-        }
-    }
-
     /// Compares tasks with the store and does what follows for each.
-    async fn look(&self, tasks: Vec<SweptTask>, round: &mut Round) -> Result<(), SweepError> {
+    async fn look(&self, mut tasks: Vec<SweptTask>, round: &mut Round) -> Result<(), SweepError> {
+        tasks.retain(|task| !round.passes_over(task));
+        if tasks.is_empty() {
+            return Ok(());
+        }
         round.swept.compared += tasks.len() as u64;
-        let (mut whole, other) = self.compare(tasks).await?;
+        let (mut whole, other) = self.compare(tasks, round).await?;
         if !other.is_empty() {
             let (mended, prefixes) = self.mend(other, round).await?;
             self.note_verified(prefixes).await?;
             // Where what was sent again is in the store already, the same look can end what it began.
             if !mended.is_empty() && self.stream.lands() {
                 let again = self.store.swept_tasks(&mended).await?;
-                whole.extend(self.compare(again).await?.0);
+                whole.extend(self.compare(again, round).await?.0);
             }
         }
         round.swept.whole += whole.len() as u64;
         self.settle(whole, round).await
-    }
-
-    /// Parts tasks into those that the store has whole and the others, each with what it has.
-    async fn compare(
-        &self,
-        tasks: Vec<SweptTask>,
-    ) -> Result<(Vec<SweptTask>, HashMap<Key, (SweptTask, Coverage)>), SweepError> {
-        let keys: Vec<_> = tasks.iter().map(SweptTask::key).collect();
-        let found = self.log.coverage(&keys).await?;
-        self.log_answers(true);
-        let found: HashMap<Key, Coverage> =
-            found.into_iter().map(|coverage| ((coverage.organization, coverage.task), coverage)).collect();
-        let (mut whole, mut other) = (Vec::new(), HashMap::new());
-        for task in tasks {
-            let none = Coverage::none(task.organization, task.task);
-            let coverage = found.get(&task.key()).copied().unwrap_or(none);
-            if coverage.is_whole(task.last_seq, task.reports) {
-                whole.push(task);
-            } else {
-                other.insert(task.key(), (task, coverage));
-            }
-        }
-        Ok((whole, other))
     }
 
     /// Archives what is due and proven; notes the others as found whole.

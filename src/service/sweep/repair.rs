@@ -1,10 +1,12 @@
 //! Sending again what the log store lacks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::PoisonError;
 
 use tokio::time::Instant;
 
+use super::compare::Other;
+use super::ledger::Ledger;
 use super::round::{Key, Round};
 use super::{Answering, PATIENCE_DOUBLINGS_MAX, Sweep, SweepError};
 use crate::domain::ids::ReportId;
@@ -16,6 +18,8 @@ use crate::store::{LogPart, SweptTask, VERIFY_FAILURES_MAX};
 const AGAIN: u64 = 1;
 /// How many seqs are read at once.
 const CHUNK: i64 = 500;
+/// How many rows of the ledger.
+const LEDGER_CHUNK: u32 = 500;
 /// Rows of several tasks go together, so many of them at least.
 const BATCH_ROWS: usize = 1_000;
 
@@ -30,11 +34,7 @@ impl Sweep {
     /// Looks closer at tasks that the store does not have whole: what is missing is sent again, what no log can have is
     /// counted. Answers the tasks of which rows were sent and taken, and those of which the store has more than was
     /// known, each with that as its `last_seq`.
-    pub(super) async fn mend(
-        &self,
-        other: HashMap<Key, (SweptTask, Coverage)>,
-        round: &mut Round,
-    ) -> Result<(Vec<Key>, Vec<SweptTask>), SweepError> {
+    pub(super) async fn mend(&self, other: Other, round: &mut Round) -> Result<(Vec<Key>, Vec<SweptTask>), SweepError> {
         // Read after the store was: what is in the store was committed before, so no row of it can be ahead of this.
         let keys: Vec<_> = other.keys().copied().collect();
         let (mut mended, mut prefixes, mut parcel) = (Vec::new(), Vec::new(), Parcel::default());
@@ -45,6 +45,7 @@ impl Sweep {
                 prefixes.push(SweptTask { last_seq: coverage.max_seq, ..task.clone() });
             }
             if let Err(error) = self.mend_one(&task, coverage, &mut parcel, round).await {
+                let error = self.check_log(error).await?;
                 round.fail(&task, error)?;
             }
             if parcel.batch.len() >= BATCH_ROWS {
@@ -85,14 +86,17 @@ impl Sweep {
         let missing: HashSet<i64> = missing.into_iter().collect();
         let before = parcel.batch.len();
         for (number, (first, last)) in looks.into_iter().enumerate() {
-            let with_ledger = number == 0 && coverage.reports < task.reports;
-            let Some(part) = self.store.log_of(task.key(), first, last, with_ledger).await? else { break };
+            let Some(part) = self.store.log_of(task.key(), first, last).await? else { break };
             let pinned = part.task.pinned();
             let lost = |at: Timestamp| at <= lost_before;
             let events = part.events.iter().filter(|event| lost(event.recorded_at) && missing.contains(&event.seq));
             parcel.batch.events.extend(events.map(|event| EventRow::new(pinned, event, AGAIN, None)));
-            let rows = part.reports.iter().filter(|(_, row)| lost(row.recorded_at) && !known_reports.contains(&row.id));
-            parcel.batch.usage.extend(rows.map(|(account, row)| UsageRow::new(pinned, *account, row, AGAIN, None)));
+            let mut ledger = Ledger::of(task, LEDGER_CHUNK);
+            while number == 0 && coverage.reports < task.reports && parcel.batch.len() < BATCH_ROWS {
+                let Some(rows) = ledger.next(&self.store).await? else { break };
+                let rows = rows.iter().filter(|(_, row)| lost(row.recorded_at) && !known_reports.contains(&row.id));
+                parcel.batch.usage.extend(rows.map(|(account, row)| UsageRow::new(pinned, *account, row, AGAIN, None)));
+            }
             if parcel.batch.len() >= BATCH_ROWS {
                 // The rest of a long log comes in the rounds that follow.
                 break;
@@ -195,17 +199,19 @@ impl Sweep {
         version: u64,
         round: &mut Round,
     ) -> Result<bool, SweepError> {
-        let mut first = 1;
-        while first <= task.last_seq {
+        let (mut first, mut ledger) = (1, Ledger::of(task, LEDGER_CHUNK));
+        loop {
             if round.is_in_vain() || self.stop.is_cancelled() {
                 return Ok(false);
             }
             let last = (first + CHUNK - 1).min(task.last_seq);
-            let Some(LogPart { task: row, events, reports }) =
-                self.store.log_of(task.key(), first, last, first == 1).await?
-            else {
+            let Some(LogPart { task: row, events }) = self.store.log_of(task.key(), first, last).await? else {
                 return Ok(false);
             };
+            let reports = ledger.next(&self.store).await?.unwrap_or_default();
+            if first > task.last_seq && reports.is_empty() {
+                break;
+            }
             let pinned = row.pinned();
             let mut batch = Batch::default();
             batch.events.extend(events.iter().map(|event| EventRow::new(pinned, event, version, None)));

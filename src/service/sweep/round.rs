@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::{SweepError, Swept};
 use crate::domain::ids::{OrganizationId, TaskId};
-use crate::log::LogStoreError;
 use crate::store::SweptTask;
 
 /// A task's key.
@@ -14,7 +13,7 @@ pub(super) type Key = (OrganizationId, TaskId);
 /// How long a round waits in all for a stream that takes nothing: each batch would wait as long again.
 const IN_VAIN_MAX: Duration = Duration::from_secs(5);
 /// At so many tasks a round may fail before it ends: then it is hardly the tasks.
-const FAILURES_MAX: u64 = 20;
+pub(super) const FAILURES_MAX: u64 = 20;
 
 /// A round under way.
 pub(super) struct Round {
@@ -26,17 +25,23 @@ pub(super) struct Round {
     pub unsent: HashSet<Key>,
     /// Tasks of which the last round could send nothing. They come after the others, which is in the next round.
     pub waiting: HashSet<Key>,
+    /// Tasks at which it failed.
+    pub failed: HashSet<Key>,
+    /// Tasks at which rounds before it failed that did not come to the end of the lists. They come after the others.
+    pub aside: HashSet<Key>,
     /// How long it waited for a stream that took nothing.
     pub in_vain: Duration,
 }
 
 impl Round {
-    pub fn new(waiting: HashSet<Key>) -> Self {
+    pub fn new(waiting: HashSet<Key>, aside: HashSet<Key>) -> Self {
         Self {
             swept: Swept::default(),
             contradicted: HashSet::new(),
             unsent: HashSet::new(),
             waiting,
+            failed: HashSet::new(),
+            aside,
             in_vain: Duration::ZERO,
         }
     }
@@ -46,15 +51,17 @@ impl Round {
         self.in_vain >= IN_VAIN_MAX
     }
 
-    /// Notes that the round failed at one task. It goes on with the others, unless it is the log store that is away, or
-    /// too many fail.
+    /// Whether a task is not looked at again, or not at all, in this round.
+    pub fn passes_over(&self, task: &SweptTask) -> bool {
+        [&self.contradicted, &self.failed, &self.aside].iter().any(|tasks| tasks.contains(&task.key()))
+    }
+
+    /// Notes that the round failed at one task. It goes on with the others, unless too many fail.
     pub fn fail(&mut self, task: &SweptTask, error: SweepError) -> Result<(), SweepError> {
         self.swept.failed += 1;
-        if matches!(error, SweepError::Log(LogStoreError::Unavailable(_))) || self.swept.failed > FAILURES_MAX {
-            return Err(error);
-        }
         let (organization, id) = task.key();
-        tracing::warn!(%organization, task = %id, %error, "the sweep failed at this task; the next round tries again");
-        Ok(())
+        self.failed.insert(task.key());
+        tracing::warn!(%organization, task = %id, %error, "the sweep failed at this task; another round tries again");
+        if self.swept.failed > FAILURES_MAX { Err(error) } else { Ok(()) }
     }
 }

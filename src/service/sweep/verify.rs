@@ -1,11 +1,15 @@
 //! Proving a log as the store has it: read back, compared row by row, its chain recomputed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use super::ledger::Ledger;
+use super::round::FAILURES_MAX;
 use super::{Sweep, SweepError};
 use crate::domain::digest::{Digest, chain};
-use crate::domain::ids::{OrganizationId, TaskId};
+use crate::domain::ids::TaskId;
 use crate::domain::log_page::EventPage;
+use crate::domain::task::Pinned;
 use crate::log::{EventRow, LogStoreError, UsageRow};
 use crate::store::SweptTask;
 
@@ -13,6 +17,8 @@ use crate::store::SweptTask;
 const ROWS_AT_ONCE: i64 = 500;
 /// The same for a log that is read as its readers do.
 const READ_AT_ONCE: u32 = 500;
+/// How many rows of ledgers are compared at once.
+const REPORTS_AT_ONCE: u32 = 500;
 /// How many reads of the store are under way at once. With the rows at once it bounds the memory: payloads have up to
 /// 64 KiB, and are there twice.
 const READS_AT_ONCE: usize = 2;
@@ -36,42 +42,63 @@ pub(super) enum Verdict {
 }
 
 impl Sweep {
-    /// Verifies tasks that the store has whole by count. Small logs are read many at once; where one of them cannot be
-    /// read, each is read alone, so that it does not stand for the others.
+    /// Verifies tasks that the store has whole by count. Small logs are read many at once; where that fails, each is read
+    /// alone, so that one that cannot be read does not stand for the others. Fails when the store is away.
     pub(super) async fn verify(&self, due: Vec<SweptTask>) -> Result<Vec<(SweptTask, Verdict)>, SweepError> {
         use futures::{StreamExt as _, TryStreamExt as _};
-        let groups = groups(due);
-        let verdicts = futures::stream::iter(groups.into_iter().map(|group| self.verify_apart(group)));
-        let verdicts: Vec<Vec<_>> = verdicts.buffer_unordered(READS_AT_ONCE).try_collect().await?;
-        Ok(verdicts.into_iter().flatten().collect())
-    }
-
-    async fn verify_apart(&self, group: Vec<SweptTask>) -> Result<Vec<(SweptTask, Verdict)>, SweepError> {
-        if group.len() > 1 {
-            match self.verify_group(&group).await {
-                Err(SweepError::Log(LogStoreError::ImpossibleRow(_)) | SweepError::Store(_)) => {}
-                verdicts => return Ok(group.into_iter().zip(verdicts?).collect()),
+        let groups = groups(due).into_iter().map(|group| self.verify_apart(group));
+        let mut groups = futures::stream::iter(groups).buffer_unordered(READS_AT_ONCE);
+        let (mut verdicts, mut failed) = (Vec::new(), 0);
+        while let Some((some, failures)) = groups.try_next().await? {
+            verdicts.extend(some);
+            failed += failures;
+            // The round ends with these, and each question that fails may take its full time.
+            if failed > FAILURES_MAX {
+                break;
             }
-        }
-        let mut verdicts = Vec::with_capacity(group.len());
-        for task in group {
-            let mut verdict = self.verify_group(std::slice::from_ref(&task)).await.map(|mut verdicts| verdicts.pop());
-            if matches!(verdict, Err(SweepError::Log(LogStoreError::ImpossibleRow(_)))) {
-                // A superseded version may be what cannot be read.
-                verdict = self.verify_as_read(&task).await.map(Some);
-            }
-            let verdict = match verdict {
-                // The store has something that nobody wrote: what it is cannot be told, so its version is not known.
-                Err(SweepError::Log(LogStoreError::ImpossibleRow(detail))) => {
-                    let highest_version = 1 + u64::from(task.verify_failures.unsigned_abs());
-                    Verdict::Contradicted { highest_version, detail }
-                }
-                Err(error @ SweepError::Store(_)) => Verdict::Failed(error),
-                verdict => verdict?.unwrap_or(Verdict::Moved),
-            };
-            verdicts.push((task, verdict));
         }
         Ok(verdicts)
+    }
+
+    /// Verdicts, and how many of them are failures.
+    async fn verify_apart(&self, group: Vec<SweptTask>) -> Result<(Vec<(SweptTask, Verdict)>, u64), SweepError> {
+        if group.len() > 1 {
+            match self.verify_group(&group).await {
+                Ok(verdicts) => return Ok((group.into_iter().zip(verdicts).collect(), 0)),
+                Err(error) => drop(self.check_log(error).await?),
+            }
+        }
+        let (mut verdicts, mut failed) = (Vec::with_capacity(group.len()), 0);
+        for task in group {
+            let verdict = match self.verify_alone(&task).await {
+                Ok(verdict) => verdict,
+                Err(error) => {
+                    failed += 1;
+                    Verdict::Failed(self.check_log(error).await?)
+                }
+            };
+            verdicts.push((task, verdict));
+            if failed > FAILURES_MAX {
+                break;
+            }
+        }
+        Ok((verdicts, failed))
+    }
+
+    async fn verify_alone(&self, task: &SweptTask) -> Result<Verdict, SweepError> {
+        let mut verdict = self.verify_group(std::slice::from_ref(task)).await.map(|mut verdicts| verdicts.pop());
+        if matches!(verdict, Err(SweepError::Log(LogStoreError::ImpossibleRow(_)))) {
+            // A superseded version may be what cannot be read.
+            verdict = self.verify_as_read(task).await.map(Some);
+        }
+        match verdict {
+            // The store has something that nobody wrote: what it is cannot be told, so its version is not known.
+            Err(SweepError::Log(LogStoreError::ImpossibleRow(detail))) => {
+                let highest_version = 1 + u64::from(task.verify_failures.unsigned_abs());
+                Ok(Verdict::Contradicted { highest_version, detail })
+            }
+            verdict => Ok(verdict?.unwrap_or(Verdict::Moved)),
+        }
     }
 
     /// Verifies a log by what its readers are given, superseded versions left aside.
@@ -82,7 +109,7 @@ impl Sweep {
             let page = EventPage { after_seq: Some(check.seq), limit: READ_AT_ONCE, ..EventPage::default() };
             let (read, _) = self.log.events(organization, id, &page).await?;
             let (first, last) = (check.seq + 1, (check.seq + i64::from(READ_AT_ONCE)).min(task.last_seq));
-            let Some(part) = self.store.log_of(task.key(), first, last, first == 1).await? else {
+            let Some(part) = self.store.log_of(task.key(), first, last).await? else {
                 return Ok(Verdict::Moved);
             };
             if part.task.facts().last_seq != task.last_seq {
@@ -92,20 +119,15 @@ impl Sweep {
                 check.fault(format!("what is read from seq {first} on differs"));
                 break;
             }
-            if first == 1 {
-                let pinned = part.task.pinned();
-                let new = |(account, row): &(_, _)| UsageRow::new(pinned, *account, row, 0, None);
-                check.reports = part.reports.iter().map(new).collect();
-            }
+            check.pinned.get_or_insert_with(|| part.task.shared());
             for event in read {
                 check.head = Some(chain(check.head.unwrap_or(Digest::ZERO), id, &event));
                 check.seq = event.seq;
             }
         }
-        if !check.reports.is_empty() {
-            check.compare_reports(self.log.stored_usage(organization, &[id]).await?);
-        }
-        Ok(check.verdict(task))
+        let mut checks = HashMap::from([(id, check)]);
+        self.verify_reports(std::slice::from_ref(task), &mut checks).await?;
+        Ok(checks.remove(&id).unwrap_or_default().verdict(task))
     }
 
     /// Verifies tasks of one organization, read together; a verdict for each.
@@ -123,41 +145,53 @@ impl Sweep {
             for task in group.iter().filter(|task| from <= task.last_seq) {
                 let Some(check) = checks.get_mut(&task.task) else { continue };
                 let stored = rows.remove(&task.task).unwrap_or_default();
-                match self.store.log_of(task.key(), from, to.min(task.last_seq), from == 1).await? {
+                match self.store.log_of(task.key(), from, to.min(task.last_seq)).await? {
                     Some(part) if part.task.facts().last_seq == task.last_seq => {
                         let pinned = part.task.pinned();
                         let expected = part.events.iter().map(|event| EventRow::new(pinned, event, 0, None)).collect();
                         check.events(task.task, expected, stored);
-                        if from == 1 {
-                            let new = |(account, row): &(_, _)| UsageRow::new(pinned, *account, row, 0, None);
-                            check.reports = part.reports.iter().map(new).collect();
-                        }
+                        check.pinned.get_or_insert_with(|| part.task.shared());
                     }
                     _ => check.moved = true,
                 }
             }
             from = to + 1;
         }
-        self.verify_reports(organization, &ids, &mut checks).await?;
+        self.verify_reports(group, &mut checks).await?;
         let verdicts = group.iter().map(|task| checks.remove(&task.task).unwrap_or_default().verdict(task));
         Ok(verdicts.collect())
     }
 
-    async fn verify_reports(
+    /// Compares the ledgers of tasks of one organization, some rows at a time. A report that is in no ledger need not be
+    /// looked for: the store has as many as the ledgers, and each of theirs.
+    async fn verify_reports(&self, group: &[SweptTask], checks: &mut HashMap<TaskId, Check>) -> Result<(), SweepError> {
+        let mut expected = Vec::new();
+        for task in group {
+            let Some(check) = checks.get_mut(&task.task).filter(|check| !check.moved) else { continue };
+            let Some(pinned) = check.pinned.clone() else { continue };
+            let mut ledger = Ledger::of(task, REPORTS_AT_ONCE);
+            while let Some(rows) = ledger.next(&self.store).await? {
+                let new = |(account, row): &(_, _)| UsageRow::new(&pinned, *account, row, 0, None);
+                expected.extend(rows.iter().map(new));
+                if expected.len() >= REPORTS_AT_ONCE as usize {
+                    self.compare_reports(std::mem::take(&mut expected), checks).await?;
+                }
+            }
+        }
+        self.compare_reports(expected, checks).await
+    }
+
+    async fn compare_reports(
         &self,
-        organization: OrganizationId,
-        ids: &[TaskId],
+        expected: Vec<UsageRow>,
         checks: &mut HashMap<TaskId, Check>,
     ) -> Result<(), SweepError> {
-        let with_reports: Vec<TaskId> =
-            ids.iter().copied().filter(|id| checks.get(id).is_some_and(|check| !check.reports.is_empty())).collect();
-        if with_reports.is_empty() {
-            return Ok(());
-        }
-        let mut rows = by_task(self.log.stored_usage(organization, &with_reports).await?, |row| row.task_id);
-        for id in with_reports {
-            if let Some(check) = checks.get_mut(&id) {
-                check.compare_reports(rows.remove(&id).unwrap_or_default());
+        let Some(organization) = expected.first().map(|row| row.organization_id) else { return Ok(()) };
+        let ids: Vec<_> = expected.iter().map(|row| (row.task_id, row.report_id)).collect();
+        let mut stored = by_task(self.log.stored_usage(organization, &ids).await?, |row| row.task_id);
+        for (task, expected) in by_task(expected, |row| row.task_id) {
+            if let Some(check) = checks.get_mut(&task) {
+                check.reports(expected, stored.remove(&task).unwrap_or_default());
             }
         }
         Ok(())
@@ -199,7 +233,10 @@ struct Check {
     highest_version: u64,
     fault: Option<String>,
     moved: bool,
-    reports: Vec<UsageRow>,
+    /// What the task's creation pinned, once it is read.
+    pinned: Option<Arc<Pinned>>,
+    /// How many rows of the ledger were compared.
+    reports: i64,
 }
 
 impl Check {
@@ -237,14 +274,15 @@ impl Check {
         }
     }
 
-    /// Compares the ledger. `stored` is what the store has, by seq and falling version.
-    fn compare_reports(&mut self, stored: Vec<UsageRow>) {
+    /// Compares a part of the ledger. `stored` is what the store has of its reports.
+    fn reports(&mut self, expected: Vec<UsageRow>, stored: Vec<UsageRow>) {
         self.highest_version = stored.iter().map(|row| row.version).max().unwrap_or_default().max(self.highest_version);
         let mut by_id: HashMap<_, Vec<UsageRow>> = HashMap::new();
         for row in stored {
             by_id.entry(row.report_id).or_default().push(row);
         }
-        for wanted in std::mem::take(&mut self.reports) {
+        for wanted in expected {
+            self.reports += 1;
             let id = wanted.report_id;
             let rows = by_id.remove(&id).unwrap_or_default();
             let top = rows.iter().map(|row| row.version).max().unwrap_or_default();
@@ -254,18 +292,18 @@ impl Check {
                 self.fault(format!("report {id} is missing or differs"));
             }
         }
-        if let Some(id) = by_id.keys().min() {
-            self.fault(format!("report {id} is not of this ledger"));
-        }
     }
 
     fn verdict(self, task: &SweptTask) -> Verdict {
-        let Self { head, seq, highest_version, fault, moved, .. } = self;
+        let Self { head, seq, highest_version, fault, moved, reports, .. } = self;
         if moved {
             return Verdict::Moved;
         }
         let chained = head == Some(task.log_digest) && seq == task.last_seq;
-        match fault.or_else(|| (!chained).then(|| "the chain does not end in the head".to_owned())) {
+        let unchained = || (!chained).then(|| "the chain does not end in the head".to_owned());
+        let uncounted =
+            || (reports != task.reports).then(|| format!("{reports} reports could be compared, of {}", task.reports));
+        match fault.or_else(unchained).or_else(uncounted) {
             Some(detail) => Verdict::Contradicted { highest_version, detail },
             None => Verdict::Proven,
         }
