@@ -147,12 +147,15 @@ async fn after_the_archive_everything_is_refused(place: Place) {
     let (ada, agent) = (world.person("ada"), world.agent().await);
     let (task, session) = world.working(&agent).await;
     let request = agent.ask(&task, &["yes"]).await;
+    let reply = format!("/agent-tasks/{task}/reply");
+    let words = json!({"body": "My password=hunter2-hunter2 is not for the log.", "hold": false});
+    ada.post_keyed(&reply, "r1", &words).await.expect(200);
     let id = uuid::Uuid::new_v4();
     let event = json!({"event_id": id, "type": "tool.called", "payload": {"tool": "t", "mutating": true}});
     agent.append(&task, json!([event])).await.expect(201);
     agent.spend(&task, "u1", 10, 10).await.expect(201);
     agent.finish(&task).await.expect(200);
-    archived(&world, &task).await;
+    let archived = archived(&world, &task).await;
     let before = world.footprint().await;
     let path = format!("/agent-tasks/{task}");
     let tool = json!([{"type": "tool.called", "payload": {"tool": "t", "mutating": true}}]);
@@ -180,6 +183,14 @@ async fn after_the_archive_everything_is_refused(place: Place) {
     ada.post(&resolve, &json!({"status": "answered", "choice": "yes"})).await.refused(409, "task_archived");
     // A key that was used is answered before any state.
     assert!(agent.spend(&task, "u1", 10, 10).await.is_replayed());
+    let again = ada.post_keyed(&reply, "r1", &words).await;
+    assert_eq!((&again.expect(200)["short_id"], again.is_replayed()), (&json!(task), true));
+    ada.post_keyed(&reply, "r1", &json!({"body": "Other words."})).await.expect(200);
+    ada.post_keyed(&reply, "r2", &words).await.refused(409, "task_archived");
+    // A sign of life is told how it ended.
+    let beat = agent.post_nothing(&format!("{path}/sessions/{session}/heartbeat")).await;
+    let told = beat.refused(409, "task_archived");
+    assert_eq!((&told["outcome"], &told["last_seq"]), (&json!("done_acted"), &archived["last_seq"]));
     // Bad content ranks before the archive, a closed session's close stays a success that changes nothing.
     agent.post_raw(&format!("{path}/events"), "{").await.refused(400, "invalid_json");
     assert_eq!(world.footprint().await, before);
