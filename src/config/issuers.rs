@@ -69,11 +69,9 @@ impl IssuerSettings {
         ] {
             faults.require(!text.is_empty(), named(field), "must not be empty");
         }
+        let schemes: &[&str] = if self.allow_http_jwks { &["http", "https"] } else { &["https"] };
         match (&self.jwks_url, &self.key_file) {
-            (Some(url), None) if self.allow_http_jwks => {
-                faults.url(named("jwks_url"), url.expose(), &["http", "https"])
-            }
-            (Some(url), None) => faults.url(named("jwks_url"), url.expose(), &["https"]),
+            (Some(url), None) => faults.url(named("jwks_url"), url.expose(), schemes),
             (None, Some(file)) => faults.require(file.is_file(), named("key_file"), "must name a file"),
             _ => faults.add(named("jwks_url"), "give either jwks_url or key_file"),
         }

@@ -214,9 +214,9 @@ async fn an_id_of_another_organization_answers_like_an_unknown_one() {
             for spelling in usize::from(makes(method, path))..spellings {
                 let fill = |foreign: bool| {
                     places.iter().fold(path.to_owned(), |path, place| {
-                        let named = if foreign { &place.theirs } else { &place.nobodys };
+                        let spellings = if foreign { &place.theirs } else { &place.nobodys };
                         let strange = chosen.contains(&place.placeholder);
-                        let name = if strange { &named[spelling.min(named.len() - 1)] } else { &place.ours };
+                        let name = if strange { &spellings[spelling.min(spellings.len() - 1)] } else { &place.ours };
                         path.replace(place.placeholder, name)
                     })
                 };

@@ -133,11 +133,14 @@ async fn an_identity_holds_what_the_configuration_says() {
     assert_eq!(refusal(verify(json!({ "email": null })).await), Refusal::Claims);
 }
 
+/// Claims with an address and what is said of it.
+type Address = fn(Value, Value) -> Value;
+
 #[tokio::test]
 async fn an_address_names_somebody_only_if_it_is_verified() {
     let key = PersonMint::generate().unwrap();
-    // Where the address stands, and which claims make it one.
-    let places: [(&str, fn(Value, Value) -> Value); 6] = [
+    // By the place at which the address stands.
+    let places: [(&str, Address); 6] = [
         ("email", |email, verified| json!({ "email": email, "email_verified": verified })),
         ("/email", |email, verified| json!({ "email": email, "email_verified": verified })),
         ("Email", |email, verified| json!({ "Email": email, "email_verified": verified })),

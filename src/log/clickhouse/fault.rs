@@ -144,8 +144,8 @@ mod tests {
 
     #[test]
     fn what_is_shown_quotes_no_row() {
-        let text = "Code: 469. DB::Exception: Constraint `odd` for table log.agent_task_events (5f0c) is violated at row 1. \
-            Expression: (position(payload, 'x') = 0). Column values: payload = '{\"body\":\"(XYZZY) (version 1)\"}'. \
+        let text = "Code: 469. DB::Exception: Constraint `odd` for table log.agent_task_events (5f0c) is violated \
+            at row 1. Expression: (position(payload, 'x') = 0). Column values: payload = '{\"body\":\"(XYZZY) (version 1)\"}'. \
             (VIOLATED_CONSTRAINT) (version 26.7.3.1 (official build))";
         let LogStoreError::Refused(reason) = on_insert(Error::BadResponse(text.to_owned())) else { unreachable!() };
         assert_eq!(reason.shown, "error 469 (VIOLATED_CONSTRAINT) of constraint \"odd\"");

@@ -246,7 +246,8 @@ impl LogStore for ClickHouseLog {
     ) -> Answer<'a, Vec<UsageRow>> {
         async move {
             let sql = "SELECT ?fields FROM agent_usage
-                WHERE organization_id = {organization:UUID} AND (task_id, report_id) IN {reports:Array(Tuple(UUID, UUID))}";
+                WHERE organization_id = {organization:UUID}
+                    AND (task_id, report_id) IN {reports:Array(Tuple(UUID, UUID))}";
             let mut rows = Vec::with_capacity(reports.len());
             for some in reports.chunks(KEYS_PER_QUESTION) {
                 let ids: Vec<(Uuid, Uuid)> = some.iter().map(|(task, report)| (task.0, report.0)).collect();

@@ -96,7 +96,7 @@ pub struct Sweep {
     answering: Mutex<Answering>,
     /// Tasks of which the last round could send nothing: the next one lets others go first.
     unsent: Mutex<HashSet<Key>>,
-    /// Tasks at which rounds failed since the last one that came to the end of the lists: until one does, others go first.
+    /// Tasks at which rounds failed since one came to the end of the lists: until the next does, others go first.
     aside: Mutex<HashSet<Key>>,
     /// The version under which each of these logs was last written anew by this sweep.
     rewritten: Mutex<HashMap<Key, u64>>,
