@@ -24,7 +24,7 @@ async fn the_same_event_again_is_skipped_and_listed() {
     let second = agent.open_session(&task, "s2").await;
     let path = format!("/agent-tasks/{task}/events");
     agent.post(&path, &json!({"session_id": session, "events": [turn(ONE, "x")]})).await.expect(201);
-    let before = world.footprint().await;
+    let still = world.still(&task).await;
     let skipped = json!({"written": [], "duplicates": [ONE]});
     // Whichever session it names, if any: one that is no session of the task, too.
     let unknown = "01890a5d-ac96-774b-bcce-b302099a8057";
@@ -32,6 +32,9 @@ async fn the_same_event_again_is_skipped_and_listed() {
         let reply = agent.post(&path, &json!({"session_id": named, "events": [turn(ONE, "x")]})).await;
         assert_eq!(reply.expect(200), &skipped, "{named}");
     }
+    // But for the signs of life of those that it named.
+    world.unmoved(&still).await;
+    let before = world.footprint().await;
     // The id in another spelling is the same id, and what is the default may be said.
     for id in [ONE.to_uppercase(), ONE.replace('-', "")] {
         let mut event = turn(&id, "x");

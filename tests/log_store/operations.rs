@@ -6,7 +6,8 @@ use mandate::log::{EventRow, Operation, OperationKind, OperationPosition, Operat
 use crate::samples::{Sample, at, fresh, micros_later, of_events};
 use crate::store::Fixture;
 
-fn query(sample: &Sample, limit: u32) -> OperationsQuery {
+/// All of the sample's organization.
+pub fn query(sample: &Sample, limit: u32) -> OperationsQuery {
     OperationsQuery {
         organization: sample.organization,
         start: None,

@@ -1,9 +1,10 @@
 //! Rows that the store refuses.
 
 use mandate::log::clickhouse::ClickHouseLog;
-use mandate::log::{Batch, LogStore, LogStoreError, OperationsQuery, append_or_set_apart};
+use mandate::log::{Batch, LogStore, LogStoreError, append_or_set_apart};
 use uuid::Uuid;
 
+use crate::operations::query;
 use crate::samples::{Sample, at, of_events};
 use crate::store::{Fixture, clickhouse_options, clickhouse_url, on_clickhouse};
 
@@ -92,15 +93,7 @@ async fn a_schema_that_changes_underneath_refuses_no_row() {
 async fn nothing_is_written_before_the_operations_log_copies_it() {
     on_clickhouse(|fixture| async move {
         let (store, sample) = (fixture.store.as_ref(), Sample::new());
-        let operations = OperationsQuery {
-            organization: sample.organization,
-            start: None,
-            end: None,
-            agent: None,
-            kind: None,
-            after: None,
-            limit: 10,
-        };
+        let operations = query(&sample, 10);
         let mut rows = sample.events(1..=2);
         for row in &mut rows {
             row.event_type = "outcome.set".to_owned();
