@@ -122,3 +122,56 @@ fn settings_that_are_wrong_are_all_named() {
         assert!(text(&output).contains(setting), "{}", text(&output));
     }
 }
+
+/// What somebody tries out is not undone by the next start.
+#[tokio::test]
+async fn what_was_changed_since_the_first_start_stays_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (running, variables) = start(folder.path()).await;
+    let http = reqwest::Client::new();
+    let base = |variables: &BTreeMap<String, String>| {
+        format!("{}/organizations/{}", variables["MANDATE_URL"], variables["MANDATE_ORG"])
+    };
+    let at = base(&variables);
+    let put = async |path: &str, body: Value| {
+        let answer = http.put(format!("{at}{path}")).bearer_auth(&variables["MANDATE_TOKEN"]).json(&body).send().await;
+        assert!(answer.unwrap().status().is_success(), "{path}");
+    };
+    put("/members/grace", json!({"name": "Grace H.", "roles": ["viewer"]})).await;
+    put("/agents/reviewer", json!({"name": "Another name"})).await;
+    put(
+        "/models/gpt-4-turbo",
+        json!({"provider": "openai", "model_id": "gpt-4-1106-preview", "aliases": ["four"],
+        "input_cost_per_million": "11", "output_cost_per_million": "31"}),
+    )
+    .await;
+    let routes = ["/members/grace", "/agents/reviewer", "/models/gpt-4-turbo"];
+    let read = async |variables: &BTreeMap<String, String>| {
+        let mut found = Vec::new();
+        for route in routes {
+            let call = http.get(format!("{}{route}", base(variables))).bearer_auth(&variables["MANDATE_TOKEN"]);
+            let answer = call.send().await.unwrap();
+            assert_eq!(answer.status(), 200, "{route}");
+            found.push(answer.json::<Value>().await.unwrap());
+        }
+        found
+    };
+    let changed = read(&variables).await;
+    // The kept credential is taken back too: the next start prints one that is taken.
+    let credentials = http.get(format!("{at}/agents/reviewer/credentials")).bearer_auth(&variables["MANDATE_TOKEN"]);
+    let credentials: Value = credentials.send().await.unwrap().json().await.unwrap();
+    let first = credentials[0]["client_id"].as_str().unwrap();
+    let revoke = http.delete(format!("{at}/agents/reviewer/credentials/{first}"));
+    assert!(revoke.bearer_auth(&variables["MANDATE_TOKEN"]).send().await.unwrap().status().is_success());
+    drop(running);
+    let (_running, later) = start(folder.path()).await;
+    assert_eq!(read(&later).await, changed);
+    assert_ne!(later["MANDATE_CLIENT_ID"], variables["MANDATE_CLIENT_ID"]);
+    let form = [
+        ("grant_type", "client_credentials"),
+        ("client_id", &later["MANDATE_CLIENT_ID"]),
+        ("client_secret", &later["MANDATE_CLIENT_SECRET"]),
+    ];
+    let token = http.post(format!("{}/auth/token", later["MANDATE_URL"])).form(&form).send().await.unwrap();
+    assert_eq!(token.status(), 200);
+}

@@ -84,6 +84,10 @@ pub(super) fn openapi() -> Result<(), Failure> {
 pub(super) fn healthcheck(url: &str) -> Result<(), Failure> {
     run(async {
         let client = reqwest::Client::builder().timeout(HEALTHCHECK_TIMEOUT).no_proxy().build()?;
+        let mut url: url::Url = url.parse()?;
+        if url.path() == "/" {
+            url.set_path("/readyz");
+        }
         client.get(url).send().await?.error_for_status()?;
         Ok(())
     })

@@ -46,7 +46,8 @@ struct Kept {
     client_secret: String,
 }
 
-/// Plants what is missing, and answers how to reach it.
+/// Plants it once, and answers how to reach it. What was changed since stays as it is; a credential that is no longer
+/// taken has a successor.
 pub(super) async fn plant(
     url: &str,
     data: &Path,
@@ -65,6 +66,35 @@ pub(super) async fn plant(
             _ => Err(SeedError::Refused { path: path.to_owned(), answer: text }),
         }
     };
+    let file = data.join("agent.json");
+    let told = |answer: &Value| {
+        let text = |name: &str| answer[name].as_str().map(str::to_owned);
+        Some(Kept { client_id: text("client_id")?, client_secret: text("client_secret")? })
+    };
+    let access = |kept: Kept| Access {
+        url: url.to_owned(),
+        org: ORG.to_owned(),
+        agent: AGENT.to_owned(),
+        model: MODEL.to_owned(),
+        client_id: kept.client_id,
+        client_secret: kept.client_secret,
+        token: token.clone(),
+        token_2: token_2.clone(),
+    };
+    // The agent comes last, so all was there with it.
+    let planted = http.get(format!("{url}/organizations/{ORG}/agents/{AGENT}")).bearer_auth(&token).send().await?;
+    if planted.status().is_success() {
+        if let Some(kept) = read(&file)
+            && kept.is_taken(&http, url).await?
+        {
+            return Ok(access(kept));
+        }
+        // The secret cannot be told again.
+        let path = format!("/agents/{AGENT}/credentials");
+        let answer = call(Method::POST, &path, json!({})).await?;
+        let fresh = told(&answer).ok_or(SeedError::Refused { path, answer: answer.to_string() })?;
+        return Ok(access(keep(&file, fresh)?));
+    }
     let member = json!({"name": "Grace", "roles": ["admin"]});
     call(Method::PUT, &format!("/members/{second_person}"), member).await?;
     call(Method::PUT, "/projects/app", json!({"name": "App"})).await?;
@@ -73,32 +103,21 @@ pub(super) async fn plant(
         "cache_read_cost_per_million": "1", "cache_write_cost_per_million": "12.5"});
     call(Method::PUT, &format!("/models/{MODEL}"), model).await?;
     let agent = call(Method::PUT, &format!("/agents/{AGENT}"), json!({"name": "Reviewer"})).await?;
-    let file = data.join("agent.json");
-    let told = |answer: &Value| {
-        let text = |name: &str| answer[name].as_str().map(str::to_owned);
-        Some(Kept { client_id: text("client_id")?, client_secret: text("client_secret")? })
-    };
-    let kept = match (told(&agent), read(&file)) {
-        (Some(first), _) => keep(&file, first)?,
-        (None, Some(kept)) => kept,
-        // The file is gone; the secret cannot be told again, so there is a new one.
-        (None, None) => {
-            let path = format!("/agents/{AGENT}/credentials");
-            let answer = call(Method::POST, &path, json!({})).await?;
-            let fresh = told(&answer).ok_or(SeedError::Refused { path, answer: answer.to_string() })?;
-            keep(&file, fresh)?
-        }
-    };
-    Ok(Access {
-        url: url.to_owned(),
-        org: ORG.to_owned(),
-        agent: AGENT.to_owned(),
-        model: MODEL.to_owned(),
-        client_id: kept.client_id,
-        client_secret: kept.client_secret,
-        token,
-        token_2,
-    })
+    let first = told(&agent).ok_or_else(|| SeedError::Refused { path: AGENT.to_owned(), answer: agent.to_string() })?;
+    Ok(access(keep(&file, first)?))
+}
+
+impl Kept {
+    /// Whether the server still sells a token for it.
+    async fn is_taken(&self, http: &reqwest::Client, url: &str) -> Result<bool, SeedError> {
+        let form = [
+            ("grant_type", "client_credentials"),
+            ("client_id", &self.client_id),
+            ("client_secret", &self.client_secret),
+        ];
+        let answer = http.post(format!("{url}/auth/token")).form(&form).send().await?;
+        Ok(answer.status().is_success())
+    }
 }
 
 fn read(file: &Path) -> Option<Kept> {

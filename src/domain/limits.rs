@@ -16,6 +16,8 @@ pub const KEY_MAX: usize = 200;
 pub const NAME_MAX: usize = 500;
 /// Labels of a task.
 pub const LABELS_MAX: usize = 64;
+/// Labels that a list is filtered by: each is a join.
+pub const LABEL_FILTERS_MAX: usize = 16;
 /// The key of a label.
 pub const LABEL_KEY_MAX: usize = 100;
 /// The value of a label.

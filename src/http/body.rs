@@ -1,7 +1,9 @@
 //! Bodies: read whole under a limit, but judged only when the handler asks, because refusals of the caller and of the
 //! route rank before those of the body.
 
-use axum::body::{Bytes, HttpBody as _};
+use std::time::Duration;
+
+use axum::body::{Body as HttpBody, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -16,6 +18,11 @@ use crate::domain::limits::{KEY_MAX, PAYLOAD_BYTES_MAX};
 use crate::domain::read::{Fields, redact_members};
 use crate::domain::refusal::{Checked, Fault, Refusal};
 use crate::service::{Call, Caller};
+
+/// How many bytes of a body that was refused are still taken, and for how long: a client that sends all of it before it
+/// reads would find its connection reset and never see the answer.
+const DRAINED_MAX: usize = 64 * 1024 * 1024;
+const DRAINED_FOR: Duration = Duration::from_secs(10);
 
 /// The header that names a call.
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
@@ -52,18 +59,36 @@ impl RawBody {
         let declared = request.body().size_hint().lower();
         if declared > limit as u64 {
             let bytes = Err(Refusal::PayloadTooLarge { limit, what: String::new() });
+            tokio::spawn(drain(request.into_body()));
             return Self { bytes, is_json, idempotency_key: key };
         }
-        let read = Limited::new(request.into_body(), limit).collect().await;
+        let mut body = request.into_body();
+        let read = Limited::new(&mut body, limit).collect().await;
         let bytes = match read {
             Ok(collected) => Ok(collected.to_bytes()),
             Err(fault) if fault.downcast_ref::<LengthLimitError>().is_some() => {
+                tokio::spawn(drain(body));
                 Err(Refusal::PayloadTooLarge { limit, what: String::new() })
             }
             Err(_) => Err(Refusal::InvalidJson("the body ended before it was complete".to_owned())),
         };
         Self { bytes, is_json, idempotency_key: key }
     }
+}
+
+/// Takes the rest of a body that was refused and keeps nothing of it.
+async fn drain(mut body: HttpBody) {
+    let rest = async {
+        let mut taken = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            taken += frame.data_ref().map_or(0, Bytes::len);
+            if taken > DRAINED_MAX {
+                break;
+            }
+        }
+    };
+    // Who is slower has had its chance.
+    let _ = tokio::time::timeout(DRAINED_FOR, rest).await;
 }
 
 /// The key of the header. One that cannot be read is a fault: ignored, it would let a repeat be done twice.

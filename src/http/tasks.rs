@@ -1,5 +1,7 @@
 //! Tasks: created, listed, read.
 
+use std::collections::BTreeSet;
+
 use axum::extract::State;
 use http::HeaderMap;
 use serde::Deserialize;
@@ -15,7 +17,9 @@ use super::respond::{Answer, created, ok, page};
 use super::views::{LedgerView, RequestView, SessionView, TaskView, WaitingView};
 use super::{App, cursor};
 use crate::domain::ids::{ReportId, TaskId};
-use crate::domain::limits::{KEY_MAX, LABEL_KEY_MAX, LABEL_VALUE_MAX, LABELS_MAX, NAME_MAX, TEXT_MAX, TITLE_MAX};
+use crate::domain::limits::{
+    KEY_MAX, LABEL_FILTERS_MAX, LABEL_KEY_MAX, LABEL_VALUE_MAX, LABELS_MAX, NAME_MAX, TEXT_MAX, TITLE_MAX,
+};
 use crate::domain::outcome::{Ending, Outcome, OutcomeReason};
 use crate::domain::payload::JsonText;
 use crate::domain::principal::Permission;
@@ -189,7 +193,7 @@ pub async fn create(State(app): State<App>, auth: Authenticated, headers: Header
         ("project_id" = Option<Uuid>, Query, description = "With this primary project"),
         ("origin_kind" = Option<String>, Query, description = "human, schedule, webhook or task"),
         ("subject" = Option<String>, Query, description = "With this subject"),
-        ("label" = Option<Vec<String>>, Query, description = "Repeatable `key=value`: with all of these"),
+        ("label" = Option<Vec<String>>, Query, description = "Repeatable `key=value`, up to 16: with all of these"),
         ("q" = Option<String>, Query, min_length = 3, max_length = 500,
             description = "With this text in title, agent or project, or with this short id; limited in time"),
         ("sort" = Option<String>, Query, description = "status_since"),
@@ -217,7 +221,11 @@ pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> 
     if filter.text.as_ref().is_some_and(|text| !(SEARCH_MIN..=TITLE_MAX).contains(&text.chars().count())) {
         parameters.fault("q", format!("must have {SEARCH_MIN} to {TITLE_MAX} characters, a short id counts as well"));
     }
-    for label in parameters.all("label") {
+    let labels: BTreeSet<_> = parameters.all("label").into_iter().collect();
+    if labels.len() > LABEL_FILTERS_MAX {
+        parameters.fault("label", format!("at most {LABEL_FILTERS_MAX} labels"));
+    }
+    for label in labels.into_iter().take(LABEL_FILTERS_MAX) {
         match label.split_once('=') {
             Some((key, value)) => filter.labels.push((key.to_owned(), value.to_owned())),
             None => parameters.fault("label", "must be key=value"),
@@ -226,9 +234,13 @@ pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> 
     if parameters.text("owner").is_some() && filter.owner.is_none() {
         parameters.fault("owner", "is no person's id");
     }
+    let mut contradicting = false;
     if parameters.bool("mine") == Some(true) {
         match &auth.caller.principal {
-            Principal::Person { id, .. } => filter.owner = Some(id.clone()),
+            Principal::Person { id, .. } => {
+                let owner = filter.owner.replace(id.clone());
+                contradicting = owner.is_some_and(|owner| owner != *id);
+            }
             Principal::Agent { .. } | Principal::Trigger { .. } => {
                 parameters.fault("mine", "is for people; a service account owns no task");
             }
@@ -253,6 +265,10 @@ pub async fn list(State(app): State<App>, auth: Authenticated, query: Query) -> 
         }
         None => None,
     };
+    if contradicting {
+        // No task has two owners.
+        return page::<TaskView>(&app, &[], None);
+    }
     let found = app.service().list(&auth.caller, filter, sort, after, limit).await?;
     let views: Vec<_> = found.tasks.iter().map(TaskView::from).collect();
     let next = found.next.map(|next| query.with(&[("cursor", cursor::write(next.at, next.id.0, &fingerprint))]));

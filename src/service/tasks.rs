@@ -4,7 +4,7 @@ use super::caller::Located;
 use super::{Caller, Principal, Service, ServiceError};
 use crate::domain::digest::{Digest, chain};
 use crate::domain::event::Event;
-use crate::domain::ids::{AgentId, ReportId, ShortId};
+use crate::domain::ids::{AgentId, ReportId, ShortId, TaskId};
 use crate::domain::log_page::EventPage;
 use crate::domain::principal::Permission;
 use crate::domain::refusal::Refusal;
@@ -13,6 +13,9 @@ use crate::domain::session::Session;
 use crate::domain::task::Task;
 use crate::domain::usage::LedgerRow;
 use crate::store::{InboxCounts, InboxPage, InboxRow, LogRead, Sort, TaskFilter, TaskPage, TaskPosition};
+
+/// How many entries of an archived log are read at a time to prove some of them.
+const ARCHIVED_WALK: u32 = 100;
 
 impl Service {
     /// The task that a route names.
@@ -105,18 +108,22 @@ impl Service {
     ) -> Result<(Vec<Event>, bool), ServiceError> {
         let organization = located.task.organization;
         let (events, more) = self.log.events(organization, located.id, page).await?;
+        let ends = |events: &[Event]| events.last().is_none_or(|last| last.seq != last_seq || last.digest == head);
         let genuine = if page.types.is_empty() {
-            let chained = events.iter().scan(None, |previous, event| {
-                let follows = previous.replace(event.digest).or((event.seq == 1).then_some(Digest::ZERO));
-                Some(follows.is_none_or(|previous| chain(previous, located.id, event) == event.digest))
-            });
-            let ends = events.last().is_none_or(|last| last.seq != last_seq || last.digest == head);
             page.is_whole(last_seq, events.iter().map(|event| event.seq))
-                && ends
-                && chained.into_iter().all(|fits| fits)
+                && ends(&events)
+                && match events.first() {
+                    None => true,
+                    Some(first) => {
+                        let before = self.archived_digest(located, first.seq - 1).await?;
+                        before.is_some_and(|before| is_chained(located.id, before, &events))
+                    }
+                }
         } else {
             let found = self.log.coverage(&[(organization, located.id)]).await?;
             found.first().is_some_and(|coverage| coverage.seqs == last_seq)
+                && ends(&events)
+                && self.stand_in_archive(located, &events).await?
         };
         if !genuine {
             tracing::error!(%organization, task = %located.id, last_seq, store = self.log.name(),
@@ -124,6 +131,45 @@ impl Service {
             return Err(ServiceError::Unavailable("an archived log is not whole in the log store".to_owned()));
         }
         Ok((events, more))
+    }
+
+    /// The digest of the entry `seq` of an archived log; none if the store lacks it. Before the first there is zero.
+    async fn archived_digest(&self, located: &Located, seq: i64) -> Result<Option<Digest>, ServiceError> {
+        if seq == 0 {
+            return Ok(Some(Digest::ZERO));
+        }
+        let page = EventPage { after_seq: Some(seq - 1), before_seq: Some(seq + 1), limit: 1, ..EventPage::default() };
+        let (found, _) = self.log.events(located.task.organization, located.id, &page).await?;
+        Ok(found.first().map(|event| event.digest))
+    }
+
+    /// Whether what was picked out of an archived log stands so in its chain. What lies in between is read too: an
+    /// entry's digest covers the one before it.
+    async fn stand_in_archive(&self, located: &Located, picked: &[Event]) -> Result<bool, ServiceError> {
+        let (Some(first), Some(last)) = (picked.first(), picked.last()) else { return Ok(true) };
+        let (mut after, end) = (first.seq - 1, last.seq);
+        let Some(mut before) = self.archived_digest(located, after).await? else { return Ok(false) };
+        let mut picked = picked.iter().peekable();
+        while after < end {
+            let page = EventPage {
+                after_seq: Some(after),
+                before_seq: Some(end + 1),
+                limit: ARCHIVED_WALK,
+                ..EventPage::default()
+            };
+            let (events, _) = self.log.events(located.task.organization, located.id, &page).await?;
+            if !page.is_whole(end, events.iter().map(|event| event.seq)) || !is_chained(located.id, before, &events) {
+                return Ok(false);
+            }
+            let Some(reached) = events.last() else { return Ok(false) };
+            (after, before) = (reached.seq, reached.digest);
+            for event in &events {
+                if picked.next_if(|wanted| wanted.seq == event.seq).is_some_and(|wanted| wanted != event) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(picked.peek().is_none())
     }
 
     /// A task's version, its `last_seq`. Asked before what it shall be the version of: should that be newer, its reader
@@ -166,4 +212,15 @@ impl Service {
         caller.require(Permission::Read)?;
         Ok(self.store.inbox(caller.organization, status, kind, agent, after, limit).await?)
     }
+}
+
+/// Whether each of these entries of a task's log, which follow each other, has the digest that its content and the one
+/// `before` it give.
+fn is_chained(task: TaskId, before: Digest, events: &[Event]) -> bool {
+    events
+        .iter()
+        .scan(before, |previous, event| {
+            Some(chain(std::mem::replace(previous, event.digest), task, event) == event.digest)
+        })
+        .all(|fits| fits)
 }

@@ -113,6 +113,10 @@ async fn bounds_and_values_of_a_filter_are_checked() {
         let reply = vera.get(&format!("/agent-tasks/?{query}")).await;
         assert_eq!(reply.refused(422, "invalid_body")["errors"][0]["parameter"], parameter, "{query}");
     }
+    let labels = |count: usize| (0..count).map(|n| format!("label=k{n}=v")).collect::<Vec<_>>().join("&");
+    let reply = vera.get(&format!("/agent-tasks/?{}", labels(17))).await;
+    assert_eq!(reply.refused(422, "invalid_body")["errors"][0]["parameter"], "label");
+    vera.get(&format!("/agent-tasks/?{}&{0}", labels(16))).await.expect(200);
     for (query, parameter) in [
         ("limit=0", "limit"),
         ("limit=101", "limit"),
@@ -186,6 +190,9 @@ async fn every_filter_finds_its_tasks_and_no_others() {
         ("?owner=OSCAR".to_owned(), vec![2, 5]),
         ("?owner=nobody".to_owned(), vec![]),
         ("?mine=true".to_owned(), vec![1, 3, 4, 6]),
+        ("?mine=true&owner=ada".to_owned(), vec![1, 3, 4, 6]),
+        ("?mine=true&owner=oscar".to_owned(), vec![]),
+        ("?mine=false&owner=oscar".to_owned(), vec![2, 5]),
         ("?mine=false".to_owned(), vec![1, 2, 3, 4, 5, 6]),
         (format!("?project_id={project}"), vec![4]),
         ("?origin_kind=human".to_owned(), vec![1, 2, 3, 4]),

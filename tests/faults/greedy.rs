@@ -47,3 +47,21 @@ async fn a_form_for_a_token_has_a_limit_of_its_own() {
     let answer = wire::answer(&mut wire::send(&world, other.as_bytes()).await).await;
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("invalid_request"), "{answer}");
 }
+
+/// A client that sends all of its body before it reads must find an answer, not a connection that was reset.
+#[tokio::test]
+async fn a_body_that_is_too_large_is_answered_to_who_sends_it_all_first() {
+    let world = World::with(|settings| settings.server.body_limit_bytes = 1024 * 1024).await;
+    let agent = world.agent().await;
+    let (task, _) = world.working(&agent).await;
+    let path = format!("/agent-tasks/{task}/events");
+    let large = "x".repeat(5 * 1024 * 1024);
+    let declared = format!("{}{large}", wire::head(&agent, &path, large.len()));
+    let head = wire::head(&agent, &path, 0).replace("content-length: 0", "transfer-encoding: chunked");
+    let chunked = format!("{head}{:x}\r\n{large}\r\n0\r\n\r\n", large.len());
+    for bytes in [declared, chunked] {
+        let answer = wire::answer(&mut wire::send(&world, bytes.as_bytes()).await).await;
+        assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("payload_too_large"), "{answer}");
+    }
+    assert_eq!(world.types(&task).await, ["task.created", "session.opened", "state.changed"]);
+}

@@ -54,7 +54,7 @@ pub struct PutAgent {
     prompt_version: Option<i32>,
     /// Whether tasks may be created for it. Absent: true in a new agent, else as it is.
     enabled: Option<bool>,
-    /// Its bounds. Absent: all defaults.
+    /// Its bounds. Absent: as they are, of a new agent all defaults.
     settings: Option<PutAgentSettings>,
     /// Its name elsewhere; absent: none.
     external_ref: Option<String>,

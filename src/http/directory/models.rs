@@ -31,7 +31,8 @@ pub struct PutModel {
     provider: String,
     /// The provider's name of it.
     model_id: String,
-    /// Other names under which harnesses may report it, at most 100. Absent: none.
+    /// Other names under which harnesses may report it, at most 100. Absent: as they are, of a
+    /// new model none.
     aliases: Option<Vec<String>>,
     /// Of uncached input.
     #[schema(value_type = Option<String>)]
