@@ -267,3 +267,15 @@ fn what_is_due_expires_in_its_order_and_the_first_says_why_the_task_ends() {
     let refused = decided(&life, resolve(sooner, "ada", resolution(RequestStatus::Rejected)));
     assert_eq!(refused, Err(Refusal::RequestExpired(at(80).unwrap())));
 }
+
+/// Whoever closes the task: what readers were shown as expired is told so, and only what is not may become void.
+#[test]
+fn a_close_expires_what_is_overdue_and_makes_the_rest_void() {
+    let mut life = Life::begin(None);
+    let (over, open) = (ask(&mut life, approval(None, "one")), ask(&mut life, feedback(None)));
+    life.task = life.task.clone().with_overdue(vec![over]);
+    let change = life.write(Command::Cancel { reason: Ok(None), force: Ok(false) });
+    assert_eq!((status(&life, over), status(&life, open)), (RequestStatus::Expired, RequestStatus::Void));
+    assert_eq!(change.guards().unexpired, [open]);
+    assert_eq!(change.events().iter().filter(|event| event.event_type == "request.expired").count(), 1);
+}
