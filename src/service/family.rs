@@ -38,7 +38,14 @@ impl Service {
             let held = self.hold(order.organization, &family).await;
             let aggregate = self.load(order).await.map_err(Failed::Error)?;
             let completed = self.complete(order, command).await.map_err(Failed::Error)?;
-            let change = match self.decide(order, &aggregate, completed).map_err(refused)? {
+            let decided = self.decide(order, &aggregate, completed);
+            // A refusal may be of two moments of the task.
+            if !matches!(decided, Ok(Decision::Change(_)))
+                && !self.stands(order, &aggregate).await.map_err(Failed::Error)?
+            {
+                continue;
+            }
+            let change = match decided.map_err(refused)? {
                 Decision::Change(change) => change,
                 Decision::Unchanged => return Ok(Done::Unchanged(Box::new(aggregate))),
             };

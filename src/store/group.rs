@@ -1,6 +1,6 @@
 //! Appends and reports of different tasks of an organization that wait at the same moment are committed together: one
-//! transaction, one statement, one flush of the log. Who comes while nothing is being written is written at once, so nobody waits for
-//! company.
+//! transaction, one statement, one flush of the log. Who comes while nothing is being written is written at once, so
+//! nobody waits for company.
 //!
 //! Each change keeps what it has alone: its task's row and its events are written both or neither, it is compared with
 //! the version that it was decided on, and what is refused for one (its task moved on, is locked by somebody, or has
@@ -22,8 +22,8 @@ use super::error::{CommitError, StoreError};
 use crate::domain::change::Change;
 use crate::domain::ids::{AccountId, OrganizationId};
 
-/// How many transactions of groups a process has open for an organization. A further one begins only for a whole group: more changes share
-/// a transaction when they wait for one.
+/// How many transactions of groups a process has open for an organization. A further one begins only for a whole group:
+/// more changes share a transaction when they wait for one.
 const TURNS_MAX: usize = 4;
 /// After how long a transaction no longer counts as one of them: whatever holds it up must not hold up the rest.
 const TURN_TIME_MAX: Duration = Duration::from_millis(20);
