@@ -1,7 +1,9 @@
 //! Artifacts in a folder or in a bucket.
 
+use std::fs::DirBuilder;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +34,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a request to a bucket is sent again, and until when: a caller waits for it.
 const RETRIES: usize = 3;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The rights of a folder that is made for artifacts.
+const FOLDER_MODE: u32 = 0o700;
 
 /// How to reach a bucket.
 #[derive(Clone, Default)]
@@ -76,7 +81,12 @@ impl ObjectArtifacts {
 
     fn folder(folder: &FilePath) -> Result<Self, ArtifactStoreError> {
         let setting = |fault: String| ArtifactStoreError::Setting(format!("{}: {fault}", folder.display()));
-        std::fs::create_dir_all(folder).map_err(|fault| setting(fault.to_string()))?;
+        // What is in it is for nobody else on the machine; a folder that is there keeps the rights that it was given.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(folder)
+            .map_err(|fault| setting(fault.to_string()))?;
         // The library's root is the real path too.
         let folder = folder.canonicalize().map_err(|fault| setting(fault.to_string()))?;
         let local = LocalFileSystem::new_with_prefix(&folder).map_err(|fault| setting(fault.to_string()))?;

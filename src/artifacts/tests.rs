@@ -45,6 +45,20 @@ fn files(folder: &Path) -> Vec<(String, u64)> {
 }
 
 #[tokio::test]
+async fn a_folder_that_is_made_is_for_nobody_else_on_the_machine() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+    let made = folder.path().join("made/by/itself");
+    open(&made);
+    assert_eq!(mode(&made), 0o700);
+    // One that was shared on purpose stays so.
+    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o750)).unwrap();
+    open(&made);
+    assert_eq!(mode(&made), 0o750);
+}
+
+#[tokio::test]
 async fn what_was_written_is_read_in_whole_and_in_part() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("made/by/itself"));

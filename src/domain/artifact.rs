@@ -155,8 +155,8 @@ fn first_entries(todos: Value<'_>) -> Value<'_> {
     Value::Array(entries.into_iter().take_while(fits).collect())
 }
 
-/// A media type as it may be served: `type/subtype`, lower-case, with at most a `charset`; anything else is
-/// [`UNKNOWN_MEDIA_TYPE`].
+/// A media type as it may be served: `type/subtype`, lower-case, with at most a `charset`, which is left out when there
+/// is no room for it; anything else is [`UNKNOWN_MEDIA_TYPE`].
 pub fn media_type(sent: &str) -> String {
     let token = |text: &str| {
         let legal = |b: u8| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b);
@@ -172,10 +172,8 @@ pub fn media_type(sent: &str) -> String {
         let (name, value) = parameter.split_once('=')?;
         name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"').to_ascii_lowercase())
     });
-    match charset.filter(|charset| token(charset) && essence.len() + charset.len() < MEDIA_TYPE_MAX) {
-        Some(charset) => format!("{essence}; charset={charset}"),
-        None => essence,
-    }
+    let whole = charset.filter(|charset| token(charset)).map(|charset| format!("{essence}; charset={charset}"));
+    whole.filter(|whole| whole.len() <= MEDIA_TYPE_MAX).unwrap_or(essence)
 }
 
 #[cfg(test)]

@@ -76,7 +76,12 @@ impl FromRequestParts<App> for Authenticated {
 
 async fn identity(parts: &Parts, app: &App) -> Result<Identity, Problem> {
     let refused = |detail: &str| Problem::from(Refusal::Unauthenticated(detail.to_owned()));
-    let header = parts.headers.get(AUTHORIZATION).ok_or_else(|| refused("a bearer token is required"))?;
+    let mut headers = parts.headers.get_all(AUTHORIZATION).iter();
+    let header = headers.next().ok_or_else(|| refused("a bearer token is required"))?;
+    // A proxy before us may have looked at the other one.
+    if headers.next().is_some() {
+        return Err(refused("there is more than one Authorization header"));
+    }
     let header = header.to_str().map_err(|_| refused("the Authorization header is not text"))?;
     let (scheme, token) = header.split_once(' ').ok_or_else(|| refused("a bearer token is required"))?;
     if !scheme.eq_ignore_ascii_case("bearer") {

@@ -75,7 +75,7 @@ fn tags(headers: &HeaderMap, name: &http::HeaderName) -> Result<Option<Named>, (
         // Elements of a list may be empty (RFC 9110, section 5.6.1.2).
         let mut rest = line.to_str().map_err(|_| ())?.trim().trim_start_matches([',', ' ', '\t']);
         while !rest.is_empty() {
-            rest = if let Some(after) = rest.strip_prefix('*') {
+            rest = if let Some(after) = rest.strip_prefix('*').filter(|_| !any) {
                 any = true;
                 after
             } else {
@@ -158,6 +158,8 @@ mod tests {
             &["w/\"17\""],
             &["\"16\" \"17\""],
             &["*, \"16\""],
+            &["*,*"],
+            &["*", "*"],
         ] {
             assert!(!known(lines), "{lines:?}");
         }
@@ -175,7 +177,7 @@ mod tests {
         for never in ["W/\"17\"", "\"017\"", "\"+17\"", "\"17-archived\"", "\"\""] {
             assert_eq!(read(&[never]), Ok(Some(Vec::new())), "{never}");
         }
-        for bad in ["", ",", "17", "\"17", "\"17\" x", "*, \"17\"", "**"] {
+        for bad in ["", ",", "17", "\"17", "\"17\" x", "*, \"17\"", "**", "*,*"] {
             assert!(read(&[bad]).is_err(), "{bad}");
         }
     }

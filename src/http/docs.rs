@@ -10,8 +10,9 @@ use super::{App, openapi};
 
 /// `/docs` and `/openapi.json`.
 pub fn routes() -> Router<App> {
+    // Tokens are not to stay in the browser when the page is gone.
     let config =
-        Config::new([Url::new("mandate", "/openapi.json")]).try_it_out_enabled(true).persist_authorization(true);
+        Config::new([Url::new("mandate", "/openapi.json")]).try_it_out_enabled(true).persist_authorization(false);
     let pages: Router<App> = SwaggerUi::new("/docs").config(config).into();
     pages.route("/openapi.json", get(document))
 }

@@ -1,10 +1,13 @@
 //! What operators and load balancers ask.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::App;
@@ -22,6 +25,10 @@ pub struct Health {
     pub version: &'static str,
 }
 
+/// How long Postgres may take to answer a probe. Whoever asks tells a hanging database by it, and gives up sooner than
+/// callers do.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
 const HEALTHY: Health = Health { status: "ok", version: env!("CARGO_PKG_VERSION") };
 
 /// Whether the process lives.
@@ -31,25 +38,30 @@ pub async fn healthz() -> Answer {
     ok(&HEALTHY)
 }
 
-/// Whether the process can serve: Postgres answers and is migrated.
+/// Whether the process can serve: Postgres answers, within two seconds, and is migrated.
 #[utoipa::path(get, path = "/readyz", operation_id = "readyz", tag = "service",
     responses((status = 200, description = "It serves", body = Health)))]
 pub async fn readyz(State(app): State<App>) -> Answer {
-    match app.service().ready().await {
-        Ok(()) => ok(&HEALTHY),
-        Err(fault) => Err(Problem::unavailable(format!("{fault:?}"))),
+    match timeout(PROBE_TIMEOUT, app.service().ready()).await {
+        Ok(Ok(())) => ok(&HEALTHY),
+        Ok(Err(fault)) => Err(Problem::unavailable(format!("{fault:?}"))),
+        Err(_) => Err(Problem::unavailable("Postgres does not answer".to_owned())),
     }
 }
 
-/// Metrics in the text format of `OpenMetrics`.
+/// Metrics in the text format of `OpenMetrics`. What Postgres does not tell within two seconds keeps its last value.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "service",
     responses((status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8")))]
 pub async fn metrics(State(app): State<App>) -> Response {
+    let (open_sessions, backlog) = tokio::join!(
+        timeout(PROBE_TIMEOUT, app.service().open_sessions()),
+        timeout(PROBE_TIMEOUT, app.service().log_backlog()),
+    );
     let scraped = Scraped {
-        open_sessions: app.service().open_sessions().await.ok(),
+        open_sessions: open_sessions.ok().and_then(Result::ok),
         queued: app.service().queued(),
         waiting: app.service().waiting_reads().counts().reads,
-        backlog: app.service().log_backlog().await.ok(),
+        backlog: backlog.ok().and_then(Result::ok),
     };
     let text = app.metrics().encode(scraped);
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()

@@ -127,6 +127,9 @@ fn credentials(headers: &HeaderMap, body: &Bytes) -> Result<(String, String), Bo
         }
         None => return Err(Box::new(malformed("grant_type is required"))),
     }
+    if headers.get_all(AUTHORIZATION).iter().count() > 1 {
+        return Err(Box::new(malformed("there is more than one Authorization header")));
+    }
     match (basic(headers), form.remove("client_id"), form.remove("client_secret")) {
         (Some(_), _, Some(_)) => {
             Err(Box::new(malformed("credentials stand in the header or in the form, not in both")))

@@ -17,10 +17,10 @@ use super::search::FoundBy;
 use crate::domain::aggregate::{Aggregate, fold};
 use crate::domain::artifact;
 use crate::domain::event::{Event, EventType};
-use crate::domain::ids::{OrganizationId, TaskId};
+use crate::domain::ids::{AccountId, OrganizationId, TaskId};
 use crate::domain::money::{Money, TokenCounts};
 use crate::domain::session::Session;
-use crate::domain::task::Task;
+use crate::domain::task::{Pinned, Task};
 use crate::domain::time::Timestamp;
 use crate::domain::usage::LedgerRow;
 
@@ -50,6 +50,13 @@ pub struct Audit {
 pub trait Archive: Send + Sync {
     /// The whole log of an archived task, in order.
     fn log(&self, organization: OrganizationId, task: TaskId) -> BoxFuture<'_, Result<Vec<Event>, String>>;
+
+    /// Where the usage that is kept of an archived task differs from its ledger.
+    fn usage_faults<'a>(
+        &'a self,
+        task: &'a Pinned,
+        ledger: &'a [(AccountId, LedgerRow)],
+    ) -> BoxFuture<'a, Result<Vec<String>, String>>;
 }
 
 /// Tasks read between two looks.
@@ -131,8 +138,9 @@ impl Store {
         let sessions = sessions.iter().map(session).collect::<Result<Vec<_>, _>>()?;
         let requests = read(REQUEST_COLUMNS, "requests", "task_id", "opened_at, id").await?;
         let requests = requests.iter().map(request).collect::<Result<Vec<_>, _>>()?;
-        let reports = read(LEDGER_COLUMNS, "budget_ledger", "task_id", "seq").await?;
-        let reports = reports.iter().map(ledger).collect::<Result<Vec<_>, _>>()?;
+        let reports = read(&format!("account_id, {LEDGER_COLUMNS}"), "budget_ledger", "task_id", "seq").await?;
+        let reports = reports.iter().map(|row| Ok((AccountId(row.try_get("account_id")?), ledger(row)?)));
+        let reports = reports.collect::<Result<Vec<_>, StoreError>>()?;
         let refs = referred(&read("digest, seq", "artifact_refs", "task_id", "digest").await?)?;
         let labels = read("key, value", "task_labels", "task_id", "key").await?;
         let texts = read("text", "task_texts", "task_id", "task_id").await?;
@@ -141,9 +149,9 @@ impl Store {
         let children = self.children_of(&mut lease, key).await?;
         let inverted = self.inverted(&mut lease, key).await?;
         lease.done().await?;
-        let (events, left_behind) = match archive.filter(|_| row.log_archived_at().is_some()) {
-            Some(archive) => match archive.log(row.pinned().organization_id, row.id()).await {
-                Ok(archived) => (archived, events.len()),
+        let (events, left_behind, mut faults) = match archive.filter(|_| row.log_archived_at().is_some()) {
+            Some(archive) => match archived(archive, row.pinned(), &reports).await {
+                Ok((archived, faults)) => (archived, events.len(), faults),
                 Err(fault) => {
                     // What cannot be read is not proven.
                     let fault = format!("its log is archived and cannot be read: {fault}");
@@ -151,13 +159,14 @@ impl Store {
                     return Ok(());
                 }
             },
-            None => (events, 0),
+            None => (events, 0, Vec::new()),
         };
+        let reports: Vec<_> = reports.into_iter().map(|(_, row)| row).collect();
         audit.tasks += 1;
         audit.events += events.len() as u64;
         audit.reports += reports.len() as u64;
         let kept = Aggregate::new(row, sessions, requests);
-        let mut faults = ledger_faults(kept.task(), &reports);
+        faults.extend(ledger_faults(kept.task(), &reports));
         faults.extend(inverted.map(|seq| format!("the feed shows seq {seq} before the one before it")));
         faults.extend(found_by.faults(kept.task().pinned()));
         if kept.task().log_archived_at().is_some() && archive.is_none() {
@@ -187,6 +196,15 @@ impl Store {
         let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(organization).bind(id);
         Ok(query.persistent(self.named()).fetch_all(db).await?)
     }
+}
+
+/// An archived log, and where its usage differs from the ledger.
+async fn archived(
+    archive: &dyn Archive,
+    task: &Pinned,
+    ledger: &[(AccountId, LedgerRow)],
+) -> Result<(Vec<Event>, Vec<String>), String> {
+    Ok((archive.log(task.organization_id, task.id).await?, archive.usage_faults(task, ledger).await?))
 }
 
 fn place(task: &Task) -> String {

@@ -92,6 +92,9 @@ async fn what_is_wrong_at_the_token_route_is_told_as_oauth_says() {
     refused(&anyone.post("//auth/token", &body).await, 400, "invalid_request");
     refused(&anyone.post_nothing("//auth/token").await, 400, "invalid_request");
     anyone.get("//auth/token").await.refused(405, "method_not_allowed");
+    let two = anyone.request(Method::POST, "//auth/token").form(&[grant]);
+    let two = two.basic_auth(id, Some(secret)).header("authorization", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+    refused(&anyone.send(two).await, 400, "invalid_request");
     // A person's token is no client's.
     let form = [grant, ("client_id", id)];
     let ada = world.person("ada");
@@ -210,6 +213,11 @@ async fn a_header_that_is_no_good_token_is_refused() {
     world.bearer(&tampered).get("/agent-tasks/").await.refused(401, "unauthenticated");
     let request = anyone.request(Method::GET, "/agent-tasks/").header("authorization", format!("bearer {good}"));
     anyone.send(request).await.expect(200);
+    // Of two nobody knows which counts: not even twice the same passes.
+    let twice = anyone.request(Method::GET, "/agent-tasks/");
+    let twice =
+        twice.header("authorization", format!("Bearer {good}")).header("authorization", format!("Bearer {good}"));
+    anyone.send(twice).await.refused(401, "unauthenticated");
     // Just before its end, by more than a busy machine takes for a call.
     world.skew_clock(870);
     agent.get("/agent-tasks/").await.expect(200);

@@ -17,13 +17,13 @@ use uuid::Uuid;
 
 use crate::life::{Life, created, decided_by};
 
-fn open(life: &mut Life, key: &str) -> SessionId {
+pub fn open(life: &mut Life, key: &str) -> SessionId {
     let session = NewSession { session_key: key.to_owned(), harness_instance: None, takeover: false };
     life.write(Command::OpenSession { session: Ok(session), max_concurrent_tasks: None });
     life.task.sessions().iter().find(|session| session.session_key == key).unwrap().id
 }
 
-fn append(session: Option<SessionId>, event_type: EventType, id: u128) -> Command {
+pub fn append(session: Option<SessionId>, event_type: EventType, id: u128) -> Command {
     let payload = match event_type {
         EventType::ToolCalled => r#"{"tool":"sh","mutating":true}"#,
         _ => r#"{"body":"I begin."}"#,
@@ -58,7 +58,7 @@ fn report(session: Option<SessionId>, key: &str, millionths: i64) -> Command {
     Command::Report { session: Ok(session), report: Ok(Box::new(report)) }
 }
 
-fn outcome() -> Command {
+pub fn outcome() -> Command {
     let ending = Ending::new(Outcome::DoneActed, None).unwrap();
     Command::SetOutcome { session: Ok(None), outcome: Ok(ClaimedOutcome { ending, result: None }) }
 }
@@ -131,7 +131,7 @@ fn a_harness_says_that_a_person_cancelled_only_when_one_did() {
     assert_eq!(life.task.task().facts().ending.map(Ending::outcome), Some(Outcome::CancelledByHuman));
 }
 
-fn close(session: SessionId) -> Command {
+pub fn close(session: SessionId) -> Command {
     Command::CloseSession { session, reason: Ok("done".to_owned()) }
 }
 

@@ -11,6 +11,7 @@ mod questions;
 mod rules;
 mod step;
 mod trees;
+mod writes;
 
 use life::{Life, ORGANIZATION, TASK, create, snapshot};
 use mandate::domain::aggregate::fold;

@@ -103,3 +103,25 @@ async fn a_call_that_the_database_holds_up_is_503_in_time_and_then_wholly_done_o
     assert_eq!(log.iter().filter(|event| event["event_id"] == json!(id)).count(), 1);
     assert_eq!(log.len(), 4);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn probes_tell_a_database_that_hangs_sooner_than_callers_would() {
+    let world = World::with(|settings| {
+        settings.server.request_timeout_seconds = 600;
+        settings.database.statement_timeout_seconds = 600;
+    })
+    .await;
+    let ada = world.person("ada");
+    let mut held = sqlx::PgConnection::connect(&world.database_url).await.unwrap();
+    let mut lock = held.begin().await.unwrap();
+    let hang =
+        "LOCK TABLE public._sqlx_migrations, agent_runtime.tasks, agent_runtime.sessions IN ACCESS EXCLUSIVE MODE";
+    sqlx::query(hang).execute(&mut *lock).await.unwrap();
+    let patience = Duration::from_secs(30);
+    let ready = tokio::time::timeout(patience, ada.get("//readyz")).await.expect("/readyz waits with the database");
+    assert!(unavailable(&ready), "{ready:?}");
+    let metrics = tokio::time::timeout(patience, ada.get("//metrics")).await.expect("/metrics waits with the database");
+    assert!(metrics.status == 200 && metrics.text.contains("mandate_open_sessions"), "{metrics:?}");
+    lock.rollback().await.unwrap();
+    eventually("the service is ready again", async || ada.get("//readyz").await.status == 200).await;
+}

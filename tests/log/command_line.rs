@@ -4,16 +4,21 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use mandate::config::SecretUrl;
+use mandate::domain::ids::ReportId;
+use mandate::log::{Batch, UsageRow};
 use reqwest::Method;
+use uuid::Uuid;
 
 use crate::archive::closed_task;
 use crate::combination::{Combination, Place, archived, landed};
+use crate::duplicates::stored;
 use crate::over_every_combination;
 use crate::support::{World, program};
 
 over_every_combination!(
     a_sweep_by_hand_archives_and_says_so,
     the_audit_reads_archived_logs_and_finds_what_was_altered,
+    the_audit_finds_archived_usage_that_was_altered_lost_or_added,
     migrating_twice_is_migrating_once,
 );
 
@@ -100,6 +105,35 @@ async fn the_audit_reads_archived_logs_and_finds_what_was_altered(place: Place) 
     away.env("MANDATE_LOG__STORE_URL", "clickhouse://default@127.0.0.1:1/away");
     let (status, said) = run(away).await;
     assert!(status == Some(1) && said.contains("unavailable"), "{said}");
+}
+
+async fn the_audit_finds_archived_usage_that_was_altered_lost_or_added(place: Place) {
+    let world = place.world().await;
+    world.spoil().await;
+    let agent = world.agent().await;
+    let task = closed_task(&world, &agent).await;
+    archived(&world, &task).await;
+    let row = world.person("ada").get(&format!("/agent-tasks/{task}")).await.expect(200).clone();
+    let (_, usage) = stored(&world, &row).await;
+    let report = usage.iter().map(|row| row.report_id).min().unwrap();
+    let found = async |fault: String| {
+        let (status, said) = run(command(&world, &["audit"])).await;
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains("1 findings") && said.contains(&format!("{task} of")) && said.contains(&fault), "{said}");
+    };
+    let update = if place.is_clickhouse() { "ALTER TABLE {usage} UPDATE" } else { "UPDATE {usage} SET" };
+    let altered = format!("{update} tokens_out = tokens_out + 1 WHERE report_id = '{report}'");
+    for statement in [altered, format!("DELETE FROM {{usage}} WHERE report_id = '{report}'")] {
+        place.in_store(&world, &statement).await;
+        found(format!("report {report} is missing in the log store, or differs")).await;
+    }
+    let lost = usage.iter().find(|row| row.report_id == report).unwrap().clone();
+    world.log.store.append(&Batch { events: Vec::new(), usage: vec![lost.clone()] }).await.unwrap();
+    let (status, said) = run(command(&world, &["audit"])).await;
+    assert_eq!(status, Some(0), "{said}");
+    let added = UsageRow { report_id: ReportId(Uuid::from_u128(7)), ..lost };
+    world.log.store.append(&Batch { events: Vec::new(), usage: vec![added] }).await.unwrap();
+    found(format!("the log store has report {}", Uuid::from_u128(7))).await;
 }
 
 async fn migrating_twice_is_migrating_once(place: Place) {

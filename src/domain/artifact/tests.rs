@@ -52,7 +52,9 @@ fn what_only_looks_like_a_reference_is_none() {
     assert_eq!(digests("turn", &json!({"body": a})), []);
     assert_eq!(digests("turn", &json!([{"artifact": {"digest": a}}])), []);
     assert_eq!(digests("turn", &json!({"artifact": {"digest": a.to_string().to_uppercase()}})), []);
-    assert_eq!(digests("request.resolved", &json!({"artifact_digests": [a]})), []);
+    for server in ["request.resolved", "state.changed", "session.opened", "usage.reported"] {
+        assert_eq!(digests(server, &json!({"artifact": {"digest": a}, "artifact_digests": [a]})), [], "{server}");
+    }
     assert_eq!(digests("outcome.set", &json!({"result": null, "artifacts": [a]})), []);
     assert_eq!(digests("outcome.set", &json!({"result": [[[a]]]})), []);
     assert_eq!(digests("nothing.of.the.kind", &json!({"artifact": {"digest": a}})), []);
@@ -166,7 +168,26 @@ fn a_media_type_is_served_only_if_it_is_one() {
     ] {
         assert_eq!(media_type(sent), kept, "{sent}");
     }
-    assert_eq!(media_type(&format!("text/{}", "x".repeat(300))), UNKNOWN_MEDIA_TYPE);
+    // What is kept has 200 bytes at most.
+    let long = |sub: usize| format!("text/{}", "x".repeat(sub));
+    assert_eq!(media_type(&long(195)), long(195));
+    assert_eq!(media_type(&long(196)), UNKNOWN_MEDIA_TYPE);
+    let utf8 = |sub: usize| format!("{}; charset=utf-8", long(sub));
+    assert_eq!(media_type(&utf8(180)), utf8(180));
+    assert_eq!(media_type(&utf8(181)), long(181));
+}
+
+#[test]
+fn a_list_keeps_the_entries_that_fit_with_their_commas() {
+    // 64 bytes each.
+    let entries: Vec<String> = vec!["x".repeat(61); 129];
+    for given in [127, 128, 129] {
+        let payload = json!({"todos": entries[..given]}).to_string();
+        let scanned = scan(payload.as_bytes()).unwrap();
+        let (kept, _) = spill(EventType::TodosUpdated, &scanned.value, payload.clone());
+        let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+        assert_eq!(kept["todos"].as_array().unwrap().len(), given.min(128));
+    }
 }
 
 #[test]
