@@ -205,3 +205,6 @@ fn check_payload(event_type: EventType, payload: &Value<'_>, pointer: &str) -> (
     }
     (phase, fields.into_faults())
 }
+
+#[cfg(test)]
+mod tests;
