@@ -165,3 +165,23 @@ impl fmt::Display for Slug {
         f.write_str(&self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_has_neither_white_space_nor_control_characters() {
+        for text in ["", " ", "a b", "a\u{a0}", "\u{7f}", "a\u{1b}", &"a".repeat(PERSON_ID_MAX + 1)] {
+            assert_eq!(PersonId::parse(text), Err(PersonIdError), "{text:?}");
+        }
+        for text in ["a", "ada@example.com", &"ä".repeat(PERSON_ID_MAX)] {
+            assert_eq!(PersonId::parse(text).map(|person| person.to_string()), Ok(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_slug_is_its_text() {
+        assert_eq!("shop-1".parse::<Slug>().as_ref().map(Slug::as_str), Ok("shop-1"));
+    }
+}

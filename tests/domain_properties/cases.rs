@@ -45,7 +45,7 @@ pub fn append(session: Option<SessionId>, event_type: EventType, id: u128) -> Co
 }
 
 /// A report of so many millionths of a dollar.
-fn report(session: Option<SessionId>, key: &str, millionths: i64) -> Command {
+pub fn report(session: Option<SessionId>, key: &str, millionths: i64) -> Command {
     let prices = Prices { input_cost_per_million: Some("1".parse().unwrap()), ..Prices::default() };
     let report = NewReport {
         idempotency_key: key.to_owned(),

@@ -216,7 +216,7 @@ pub fn snapshot(full: &Aggregate, command: &Command) -> Aggregate {
     snapshot
 }
 
-fn copy(pinned: &Pinned) -> Pinned {
+pub fn copy(pinned: &Pinned) -> Pinned {
     Pinned {
         organization_id: pinned.organization_id,
         id: pinned.id,

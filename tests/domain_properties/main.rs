@@ -10,6 +10,7 @@ mod life;
 mod questions;
 mod rules;
 mod step;
+mod task;
 mod trees;
 mod writes;
 
