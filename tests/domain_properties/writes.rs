@@ -2,11 +2,12 @@
 
 use mandate::domain::aggregate::Aggregate;
 use mandate::domain::change::{Change, Context, Decision};
-use mandate::domain::command::{Command, NewSession};
+use mandate::domain::command::{ClaimedOutcome, Command, NewSession};
 use mandate::domain::event::{Actor, ActorKind, Channel, EventType};
 use mandate::domain::ids::{EventId, ProjectId, SessionId};
 use mandate::domain::limits::PAYLOAD_BYTES_MAX;
-use mandate::domain::payload::Project;
+use mandate::domain::outcome::{Ending, Outcome};
+use mandate::domain::payload::{JsonText, Project};
 use mandate::domain::refusal::Refusal;
 use mandate::domain::relation::Edit;
 use uuid::Uuid;
@@ -130,4 +131,15 @@ fn what_the_server_writes_of_a_body_is_within_the_limit_of_payloads() {
     assert_eq!(most.events()[0].payload.len(), PAYLOAD_BYTES_MAX);
     let refused = written(&task, reply(PAYLOAD_BYTES_MAX - around + 1));
     assert_eq!(refused, Err(Refusal::PayloadTooLarge { limit: PAYLOAD_BYTES_MAX, what: String::new() }));
+}
+
+#[test]
+fn a_result_is_kept_to_the_letter() {
+    let mut life = Life::begin(None);
+    let ending = Ending::new(Outcome::DoneActed, None).unwrap();
+    let text = r#"{"summary":"s","ratio":1.0E400}"#;
+    let claimed = ClaimedOutcome { ending, result: Some(JsonText::new(text)) };
+    let change = life.write(Command::SetOutcome { session: Ok(None), outcome: Ok(claimed) });
+    assert_eq!(life.task.task().facts().result.as_ref().map(JsonText::as_str), Some(text));
+    assert!(change.events().iter().any(|event| event.payload.contains(text)), "{:?}", change.events());
 }
