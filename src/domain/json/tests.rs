@@ -30,6 +30,14 @@ fn digits_keys_and_tokens_stay_as_they_were_sent() {
 }
 
 #[test]
+fn a_text_is_escaped_no_more_than_needed() {
+    let text = "\u{1}\u{8}\t\n\u{b}\u{c}\r\u{1f}\"\\/ é\u{7f}\u{2028}";
+    let token = "\"\\u0001\\b\\t\\n\\u000b\\f\\r\\u001f\\\"\\\\/ é\u{7f}\u{2028}\"";
+    assert_eq!(Text::new(text).raw(), token);
+    assert_eq!(parsed(token).canonical(), token);
+}
+
+#[test]
 fn every_fault_of_content_is_listed_with_its_place() {
     use ViolationKind::{DuplicateKey, InvalidUtf8, LoneSurrogate, NullCharacter};
     assert_eq!(violations(br#"{"a":{"b":1,"c":2,"b":3}}"#), one("/a/b", DuplicateKey));

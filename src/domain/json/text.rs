@@ -1,7 +1,6 @@
 //! The strings of a JSON document: the token that was sent beside the text that it means.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
 /// A string or a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +12,7 @@ pub struct Text<'a> {
 impl Text<'static> {
     /// The string that means `text`, escaped no more than needed.
     pub fn new(text: &str) -> Self {
-        let mut raw = String::with_capacity(text.len() + 2);
+        let mut raw = String::new();
         write_escaped(text, &mut raw);
         Self { raw: Cow::Owned(raw), text: Cow::Owned(text.to_owned()) }
     }
@@ -54,30 +53,5 @@ impl<'a> Text<'a> {
 
 /// Appends the one minimal token for `text`: only quotes, backslashes and control characters are escaped.
 pub(super) fn write_escaped(text: &str, out: &mut String) {
-    out.push('"');
-    let mut written = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        let short = match byte {
-            b'"' => "\\\"",
-            b'\\' => "\\\\",
-            0x08 => "\\b",
-            b'\t' => "\\t",
-            b'\n' => "\\n",
-            0x0c => "\\f",
-            b'\r' => "\\r",
-            0..0x20 => "",
-            _ => continue,
-        };
-        // Escaped bytes are ASCII, so both ends of the slice are character boundaries.
-        out.push_str(text.get(written..at).unwrap_or_default());
-        written = at + 1;
-        if short.is_empty() {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "\\u{byte:04x}");
-        } else {
-            out.push_str(short);
-        }
-    }
-    out.push_str(text.get(written..).unwrap_or_default());
-    out.push('"');
+    out.push_str(&serde_json::Value::from(text).to_string());
 }
