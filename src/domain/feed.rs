@@ -36,6 +36,9 @@ impl FeedScope {
 }
 
 /// A place in the feed: behind the event of that task and seq, which that transaction wrote. Ordered as the feed is.
+///
+/// A follower is only ever told places behind events that it could see. Numbers of transactions that wrote nothing are
+/// given again after a crash of the database, so a place further on could lie behind events that are yet to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FeedPosition {
     /// The transaction, as Postgres counts them.
@@ -50,10 +53,8 @@ impl FeedPosition {
     /// Before everything.
     pub const START: Self = Self { tx: 0, task: TaskId(uuid::Uuid::nil()), seq: 0 };
 
-    /// Behind everything that transactions before `horizon` wrote.
-    pub fn before(horizon: u64) -> Self {
-        Self { tx: horizon.saturating_sub(1), task: TaskId(uuid::Uuid::max()), seq: i64::MAX }
-    }
+    /// Behind everything that will ever be.
+    pub const END: Self = Self { tx: u64::MAX, task: TaskId(uuid::Uuid::max()), seq: i64::MAX };
 }
 
 /// What a follower keeps.

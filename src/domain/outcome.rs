@@ -242,6 +242,27 @@ mod tests {
     }
 
     #[test]
+    fn what_only_the_server_may_say_is_reserved() {
+        use OutcomeReason as R;
+        let reserved = [
+            R::CancelledWithoutSession,
+            R::HarnessLost,
+            R::ForcedUnconfirmed,
+            R::EmergencyStop,
+            R::Budget,
+            R::TaskTimeout,
+            R::AgentDeleted,
+            R::FeedbackExpired,
+            R::ApprovalExpired,
+        ];
+        for reason in OutcomeReason::ALL {
+            assert_eq!(reason.is_reserved(), reserved.contains(reason), "{reason}");
+            assert_eq!(Ending::because(*reason).is_reserved(), reserved.contains(reason), "{reason}");
+        }
+        assert!(!Ending::new(Outcome::DoneActed, None).unwrap().is_reserved());
+    }
+
+    #[test]
     fn only_done_acted_goes_without_a_reason() {
         for outcome in Outcome::ALL {
             assert_eq!(Ending::new(*outcome, None).is_some(), *outcome == Outcome::DoneActed, "{outcome}");

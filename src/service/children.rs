@@ -44,15 +44,48 @@ impl Service {
         if new.names_initial {
             return Err(Refusal::OriginForbidden.into());
         }
-        let organization = call.caller.organization;
         // Whom the key belongs to is all that is looked at.
         let origin =
             Origin::Task { parent_task_id: located.id, parent_short_id: String::new(), agent_id: located.task.agent };
-        if let Ok(Some(key)) = &new.key
-            && let Some(first) = self.store.created_before(organization, &origin, key).await?
-        {
-            return Ok(Answered::repeat(first.task, first.body_hash, call.body_hash));
+        let key = new.key.clone().ok().flatten();
+        let session = new.session.clone().ok().flatten();
+        if let Some(repeat) = self.delegated_before(call, located, &origin, key.as_deref(), session).await? {
+            return Ok(repeat);
         }
+        let refused = match self.delegate_anew(call, located, origin.clone(), new).await {
+            Err(refused @ ServiceError::Refused(_)) => refused,
+            other => return other,
+        };
+        // Another call with the key may have been first, and be what refuses this one.
+        let repeat = self.delegated_before(call, located, &origin, key.as_deref(), session).await?;
+        repeat.ok_or(refused)
+    }
+
+    /// The child that the key created before. A call that is answered by it is a sign of life of its session.
+    async fn delegated_before(
+        &self,
+        call: &Call,
+        located: &Located,
+        origin: &Origin,
+        key: Option<&str>,
+        session: Option<SessionId>,
+    ) -> Result<Option<Answered<Task>>, ServiceError> {
+        let Some(key) = key else { return Ok(None) };
+        let Some(first) = self.store.created_before(call.caller.organization, origin, key).await? else {
+            return Ok(None);
+        };
+        self.lives(located, session).await?;
+        Ok(Some(Answered::repeat(first.task, first.body_hash, call.body_hash)))
+    }
+
+    async fn delegate_anew(
+        &self,
+        call: &Call,
+        located: &Located,
+        origin: Origin,
+        new: NewChildCall,
+    ) -> Result<Answered<Task>, ServiceError> {
+        let organization = call.caller.organization;
         let order = Order {
             want: Want { session: new.session.clone().ok().flatten(), ..Want::default() },
             ..Order::of(call, located.id)
@@ -72,14 +105,15 @@ impl Service {
         let asked = body.budget.is_some();
         let project_slug = self.primary_project(organization, body.project_id).await?;
         let owner = parent.task().facts().owner.clone();
-        let created = super::create::pinned(agent, body, project_slug, origin.clone(), owner, key)?;
-        self.write_child(&order, call, new.session, created, asked).await
+        let created = super::create::pinned(agent, body, project_slug, origin, owner, key)?;
+        self.write_child(&order, call, located, new.session, created, asked).await
     }
 
     async fn write_child(
         &self,
         order: &Order<'_>,
         call: &Call,
+        located: &Located,
         session: Checked<Option<SessionId>>,
         created: TaskCreated,
         asked: bool,
@@ -104,7 +138,10 @@ impl Service {
                 }
                 Ok(Err(refusal)) => return Err(refusal.into()),
                 Err(CommitError::Conflict) => self.counters.conflict(),
-                Err(CommitError::DuplicateKey) => return self.created_by_another(call, &created).await,
+                Err(CommitError::DuplicateKey) => {
+                    self.lives(located, session.ok().flatten()).await?;
+                    return self.created_by_another(call, &created).await;
+                }
                 Err(CommitError::AgentDeleted) => {
                     return Err(Refusal::invalid("/agent_slug", "names no agent of the organization").into());
                 }

@@ -83,12 +83,35 @@ impl Service {
     /// Creates a task, or answers the one that the key created before.
     pub async fn create(&self, call: &Call, new: NewTaskCall) -> Result<Answered<Task>, ServiceError> {
         let requester = self.requester(call, &new).await?;
-        let organization = call.caller.organization;
-        if let (Ok(Some(key)), Ok(origin)) = (&new.key, &requester.origin)
-            && let Some(first) = self.store.created_before(organization, origin, key).await?
-        {
-            return Ok(Answered::repeat(first.task, first.body_hash, call.body_hash));
+        let claim = new.key.clone().ok().flatten().zip(requester.origin.clone().ok());
+        if let Some(repeat) = self.created_for(call, claim.as_ref()).await? {
+            return Ok(repeat);
         }
+        match self.create_anew(call, new, requester).await {
+            // Another call with the key may have been first; it is answered before any state.
+            Err(refused @ ServiceError::Refused(_)) => self.created_for(call, claim.as_ref()).await?.ok_or(refused),
+            other => other,
+        }
+    }
+
+    /// The task that a key created before for whoever asks.
+    async fn created_for(
+        &self,
+        call: &Call,
+        claim: Option<&(String, Origin)>,
+    ) -> Result<Option<Answered<Task>>, ServiceError> {
+        let Some((key, origin)) = claim else { return Ok(None) };
+        let first = self.store.created_before(call.caller.organization, origin, key).await?;
+        Ok(first.map(|first| Answered::repeat(first.task, first.body_hash, call.body_hash)))
+    }
+
+    async fn create_anew(
+        &self,
+        call: &Call,
+        new: NewTaskCall,
+        requester: Requester,
+    ) -> Result<Answered<Task>, ServiceError> {
+        let organization = call.caller.organization;
         let agent = match &new.agent_slug {
             Some(slug) => self.directory.agent(organization, slug.clone()).await?,
             None => None,

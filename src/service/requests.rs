@@ -85,10 +85,16 @@ impl Service {
         request: RequestId,
         session: Checked<Option<SessionId>>,
     ) -> Result<Task, ServiceError> {
-        let want = Want { session: session.clone().ok().flatten(), requests: vec![request], ..Want::default() };
+        let named = session.clone().ok().flatten();
+        let want = Want { session: named, requests: vec![request], ..Want::default() };
         let order = Order { want, ..Order::of(call, located.id) };
         match self.carry_out(order, &Command::Withdraw { request, session }).await {
-            Ok(done) => Ok(done.aggregate().task().clone()),
+            Ok(done) => {
+                if matches!(done, Done::Unchanged(_)) {
+                    self.lives(located, named).await?;
+                }
+                Ok(done.aggregate().task().clone())
+            }
             Err(failed) => Err(self.expired_first(located, request, failed).await?),
         }
     }

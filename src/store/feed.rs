@@ -61,8 +61,8 @@ impl Store {
             FeedStart::Oldest | FeedStart::Now => None,
         };
         let from = match start {
-            // Behind everything, so that nothing is read.
-            FeedStart::Now => FeedPosition::before(u64::MAX),
+            // So that nothing is read.
+            FeedStart::Now => FeedPosition::END,
             FeedStart::Oldest => FeedPosition::START,
             FeedStart::After(cursor) => cursor.position,
         };
@@ -97,7 +97,14 @@ impl Store {
              SELECT h.*, l.tx::text AS last_tx, l.task_id AS last_task, l.seq AS last_seq, m.tx::text AS tx, m.task_id,
                 m.short_number, m.agent_id, m.agent_slug, m.project_id, m.parent_task_id, m.title, m.subject, m.owner,
                 m.status, e.*
-             FROM h LEFT JOIN (SELECT * FROM k ORDER BY tx DESC, task_id DESC, seq DESC LIMIT 1) l ON true
+             FROM h LEFT JOIN (
+                SELECT * FROM (
+                    SELECT * FROM k
+                    UNION ALL
+                    (SELECT e.tx, e.task_id, e.seq FROM agent_runtime.events e
+                     WHERE $11 AND e.organization_id = $1 AND e.tx < pg_snapshot_xmin(pg_current_snapshot())
+                     ORDER BY e.tx DESC, e.task_id DESC, e.seq DESC LIMIT 1)) b
+                ORDER BY b.tx DESC, b.task_id DESC, b.seq DESC LIMIT 1) l ON true
              LEFT JOIN m ON true
              LEFT JOIN LATERAL (
                 SELECT {EVENT_COLUMNS} FROM agent_runtime.events e
@@ -113,13 +120,15 @@ impl Store {
         .bind(agent)
         .bind(creator)
         .bind(i64::from(limit) + 1)
-        .bind(cursor.map(|cursor| cursor.archives));
+        .bind(cursor.map(|cursor| cursor.archives))
+        .bind(*start == FeedStart::Now);
         let rows = self.all(query).await?;
         let Some(first) = rows.first() else { return Err(StoreError::NotMigrated) };
         let now = Now::read(first)?;
         if cursor.is_some_and(|cursor| now.is_too_late_for(cursor)) {
             return Ok(FeedLook::Expired);
         }
+        let from = if *start == FeedStart::Now { FeedPosition::START } else { from };
         now.page(&rows, from, scan, limit).map(FeedLook::Page)
     }
 
@@ -204,19 +213,16 @@ impl Now {
         let cut = entries.len() > limit as usize;
         entries.truncate(limit as usize);
         let more = cut || self.scanned >= i64::from(scan);
-        let end = if cut { entries.last().map(|last| last.cursor.position) } else { None };
-        let next = match end {
-            Some(end) => end,
-            None if more => scanned_to(rows)?.unwrap_or(from),
-            // All that shows was looked at.
-            None => FeedPosition::before(self.horizon),
+        let next = match entries.last() {
+            Some(last) if cut => last.cursor.position,
+            _ => looked_to(rows)?.unwrap_or(from),
         };
         Ok(FeedPage { entries, next: at(next), more, pending: self.pending })
     }
 }
 
-/// Up to where a look that was cut off passed.
-fn scanned_to(rows: &[PgRow]) -> Result<Option<FeedPosition>, StoreError> {
+/// The last event that a look saw or passed over, if any.
+fn looked_to(rows: &[PgRow]) -> Result<Option<FeedPosition>, StoreError> {
     let Some(row) = rows.first() else { return Ok(None) };
     let r = Reader { table: "agent_runtime.events", row };
     let Some(tx) = r.parse_opt("last_tx")? else { return Ok(None) };
@@ -246,14 +252,15 @@ mod tests {
     #[test]
     fn a_cursor_is_good_while_nothing_behind_it_was_lost() {
         let now = Now { home: 7, horizon: 100, archives: ARCHIVES_KEPT + 5, missed: false, pending: false, scanned: 0 };
-        let good = FeedCursor { home: 7, archives: ARCHIVES_KEPT, position: FeedPosition::before(100) };
+        let behind = |tx| FeedPosition { tx, ..FeedPosition::END };
+        let good = FeedCursor { home: 7, archives: ARCHIVES_KEPT, position: behind(99) };
         assert!(!now.is_too_late_for(&good));
         assert!(!now.is_too_late_for(&FeedCursor { archives: 5, ..good }));
         // One too many archivings ago, or more than there were; a transaction that is not counted yet; another history.
         for bad in [
             FeedCursor { archives: 4, ..good },
             FeedCursor { archives: ARCHIVES_KEPT + 6, ..good },
-            FeedCursor { position: FeedPosition::before(101), ..good },
+            FeedCursor { position: behind(100), ..good },
             FeedCursor { home: 8, ..good },
         ] {
             assert!(now.is_too_late_for(&bad), "{bad:?}");

@@ -201,6 +201,26 @@ async fn depth_and_the_number_of_open_children_are_settings_of_the_agent_that_de
     world.prove().await;
 }
 
+/// Whichever call is first makes the limit that the others meet, which are it once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn calls_with_one_key_at_once_are_one_child_also_at_a_limit() {
+    let (world, _) = world().await;
+    set(&world, "reviewer", "max_children = 1").await;
+    let agent = world.agent().await;
+    let body = json!({"agent_slug": "tester", "title": "A part", "description": "Do it.", "budget": "0.7"});
+    for (nth, parent) in [world.task_with(json!({"budget": "1"})).await, world.task().await].iter().enumerate() {
+        // Once the budget is the limit, once the number.
+        let path = format!("/agent-tasks/{parent}/children");
+        let calls = (0..12).map(|_| agent.post_keyed(&path, "k", &body));
+        let made = futures::future::join_all(calls).await;
+        let count = |status| made.iter().filter(|reply| reply.status == status).count();
+        assert_eq!((count(201), count(200)), (1, 11), "{nth}: {made:?}");
+        let other = agent.post_keyed(&path, "another", &body).await;
+        assert_eq!(other.status, 409, "{other:?}");
+    }
+    world.prove().await;
+}
+
 #[tokio::test]
 async fn a_bad_body_and_a_disabled_agent_are_refused_and_write_nothing() {
     let (world, _) = world().await;

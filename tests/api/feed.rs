@@ -269,7 +269,10 @@ async fn a_database_that_was_set_back_expires_its_cursors() {
     archive(&world, &done).await;
     let at = end(&vera).await;
     vera.get(&at).await.expect(200);
-    sqlx::query("DELETE FROM agent_runtime.feed_archive_numbers").execute(&world.db).await.unwrap();
+    for table in ["feed_archive_numbers", "feed_archives"] {
+        let delete = format!("DELETE FROM agent_runtime.{table}");
+        sqlx::query(sqlx::AssertSqlSafe(delete)).execute(&world.db).await.unwrap();
+    }
     vera.get(&at).await.refused(410, "cursor_expired");
     let at = end(&vera).await;
     vera.get(&at).await.expect(200);

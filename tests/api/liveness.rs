@@ -106,17 +106,19 @@ async fn the_last_session_of_a_cancelled_task_ends_it_even_when_lost() {
 async fn any_accepted_write_that_names_a_session_is_a_sign_of_life() {
     let world = World::new().await;
     let agent = world.agent().await;
-    let signs: [(&str, Value); 5] = [
+    let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+    let child = json!({"agent_slug": "reviewer", "title": "c", "description": "d", "idempotency_key": "c"});
+    let signs: [(&str, Value); 6] = [
         ("heartbeat", Value::Null),
-        ("events", json!({"events": [{"type": "turn", "payload": {"body": "here"}}]})),
+        ("events", json!({"events": [{"event_id": id, "type": "turn", "payload": {"body": "here"}}]})),
         ("usage", json!({"idempotency_key": "u", "model_id": "sonnet", "tokens_in": 1})),
-        ("requests", json!({"kind": "feedback", "title": "?"})),
+        ("requests", json!({"kind": "feedback", "title": "?", "request_key": "r"})),
         ("withdraw", json!({})),
+        ("children", child),
     ];
     for (path, body) in signs {
         let (task, session) = world.working(&agent).await;
         let request = agent.ask(&task, &[]).await;
-        silence(&world, &session).await;
         let mut body = body;
         let route = match path {
             "heartbeat" => format!("sessions/{session}/heartbeat"),
@@ -126,10 +128,14 @@ async fn any_accepted_write_that_names_a_session_is_a_sign_of_life() {
         if body.is_object() {
             body["session_id"] = json!(session);
         }
-        let reply = agent.on(&task, &route, body).await;
-        assert!(reply.status < 300, "{path}: {reply:?}");
-        assert!(world.step().await.is_idle(), "{path}");
-        assert_eq!(sessions(&world, &task).await[0]["closed_at"], Value::Null, "{path}");
+        // A repeat, which writes nothing, is one too.
+        for time in ["first", "again"] {
+            silence(&world, &session).await;
+            let reply = agent.on(&task, &route, body.clone()).await;
+            assert!(reply.status < 300, "{path}: {reply:?}");
+            assert!(world.step().await.is_idle(), "{path} {time}");
+            assert_eq!(sessions(&world, &task).await[0]["closed_at"], Value::Null, "{path} {time}");
+        }
         // What is refused is none, and neither is a write that names no session.
         silence(&world, &session).await;
         let refused = json!({"session_id": session, "events": [{"type": "turn", "payload": {}}]});

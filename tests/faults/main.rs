@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::missing_panics_doc, missing_docs)]
 
 mod beside;
+mod crash;
 mod database;
 mod feed;
 mod greedy;

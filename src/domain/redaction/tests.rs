@@ -227,6 +227,26 @@ fn the_list_of_places_is_bounded() {
     assert_eq!(text.matches(REDACTED).count(), POINTERS_MAX + 5);
     let (places, _) = redacted_document(&format!("{{\"{}\":[{many}]}}", "k".repeat(POINTER_BYTES_MAX / 2)));
     assert_eq!(places.len(), 2);
+    // Two pointers that fill the room to the last byte, and one byte more.
+    let two = |length: usize| {
+        let (k, rest) = ("k".repeat(length), "l".repeat(POINTER_BYTES_MAX / 2 - "//pwd".len()));
+        redacted_document(&format!("{{\"{k}\":{{\"pwd\":1}},\"{rest}\":{{\"pwd\":1}}}}")).0
+    };
+    let length = POINTER_BYTES_MAX / 2 - "//pwd".len();
+    assert_eq!(two(length).iter().map(String::len).sum::<usize>(), POINTER_BYTES_MAX);
+    assert_eq!(two(length + 1).last().map(String::as_str), Some(""));
+}
+
+#[test]
+fn the_shortest_text_with_a_secret_is_read() {
+    assert_eq!(redacted("a://:b@c"), "a://:[redacted]@c");
+}
+
+#[test]
+fn secrets_that_touch_are_one() {
+    let dashes = "-".repeat(5);
+    let key = format!("{dashes}BEGIN PRIVATE KEY{dashes}\n{}\n{dashes}END PRIVATE KEY{dashes}", opaque(64));
+    assert_eq!(redacted(&format!("keys: {key}{key}.")), "keys: [redacted].");
 }
 
 #[test]

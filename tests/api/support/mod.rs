@@ -75,6 +75,14 @@ impl World {
         Self::over(database_url, db, seed, change).await
     }
 
+    /// A server on an empty database of another PostgreSQL than that of the tests.
+    pub async fn elsewhere(database_url: String) -> Self {
+        Store::migrate_url(&database_url).await.unwrap();
+        let db = PgPoolOptions::new().max_connections(2).connect(&database_url).await.unwrap();
+        let seed = Seed::plant(&db, ORG).await;
+        Self::over(database_url, db, seed, |_| {}).await
+    }
+
     /// A server that keeps artifacts, in a folder of its own.
     pub async fn with_artifacts() -> Self {
         Self::with(keep_artifacts).await
@@ -407,11 +415,7 @@ pub fn program() -> std::path::PathBuf {
 }
 
 /// Waits until `condition` holds, for at most ten seconds. For what another process does in its own time.
-pub async fn eventually<F, Fut>(what: &str, condition: F)
-where
-    F: Fn() -> Fut,
-    Fut: Future<Output = bool>,
-{
+pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     for _ in 0..1_000 {
         if condition().await {
             return;
