@@ -3,7 +3,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::keys::{KeyError, SigningKey};
@@ -30,6 +30,28 @@ pub(super) fn load_or_create(folder: &Path) -> Result<KeyTexts, KeyError> {
     // The current key is read before the retired ones: a rotation in between then shows a key twice, never not at all.
     let current = current_or_create(folder)?;
     Ok(KeyTexts { current, retired: read_retired(folder)? })
+}
+
+/// Reads the folder as it is, and makes nothing.
+pub(super) fn load(folder: &Path) -> Result<KeyTexts, KeyError> {
+    let current = read_private(&folder.join(CURRENT))?;
+    Ok(KeyTexts { current, retired: read_retired(folder)? })
+}
+
+/// What tells that the folder has changed: when an entry came or went, and which file is the current key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    entries: (i64, i64),
+    current: (u64, i64, i64),
+}
+
+/// How the folder is; `None` while it has no current key.
+pub(super) fn stamp(folder: &Path) -> Option<Stamp> {
+    let (entries, current) = (fs::metadata(folder).ok()?, fs::metadata(folder.join(CURRENT)).ok()?);
+    Some(Stamp {
+        entries: (entries.mtime(), entries.mtime_nsec()),
+        current: (current.ino(), current.mtime(), current.mtime_nsec()),
+    })
 }
 
 /// Retires the current key and puts a new one in its place.

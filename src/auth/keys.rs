@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::{Refusal, TokenError, quoted};
 use super::jws::{Jws, VerificationKey, base64url};
-use super::key_folder::{self, KeyTexts};
+use super::key_folder::{self, KeyTexts, Stamp};
 
 /// Why there is no key to work with.
 #[derive(Debug, thiserror::Error)]
@@ -51,11 +51,22 @@ pub enum KeyError {
 
 /// The current signing key, and those before it, which still verify what they signed.
 ///
-/// A key is named by its RFC 7638 thumbprint. Old keys are kept until an operator deletes their file (and restarts or
-/// reloads), which ends every token and proof that they signed.
+/// A key is named by its RFC 7638 thumbprint. Old keys are kept until an operator deletes their file, which ends every
+/// token and proof that they signed.
+///
+/// Several processes may share a folder: whether it has changed is looked at before anything is signed, when the keys
+/// are published, and when a key is not known. So a rotation needs no restart, and no process refuses what another
+/// signs with the new key.
 pub struct KeyRing {
     keys: RwLock<Arc<Keys>>,
     epoch: AtomicU64,
+    folder: Option<SeenFolder>,
+}
+
+/// A folder, and how it was when it was read.
+struct SeenFolder {
+    path: PathBuf,
+    seen: Mutex<Option<Stamp>>,
 }
 
 struct Keys {
@@ -72,7 +83,7 @@ pub(super) struct SigningKey {
 }
 
 /// A public key and its name.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct PublicKey {
     kid: String,
     x: String,
@@ -86,7 +97,10 @@ const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0
 impl KeyRing {
     /// Loads the keys of `folder`, or makes the folder and a first key. Processes that start at once agree on one key.
     pub fn open(folder: &Path) -> Result<Self, KeyError> {
-        Keys::read(&key_folder::load_or_create(folder)?).map(Self::holding)
+        let texts = key_folder::load_or_create(folder)?;
+        // Unseen, so that the first look reads it once more: it may have changed meanwhile.
+        let seen = SeenFolder { path: folder.to_owned(), seen: Mutex::new(None) };
+        Keys::read(&texts).map(|keys| Self { folder: Some(seen), ..Self::holding(keys) })
     }
 
     /// Takes the current key (a private PEM) and retired ones (private or public PEMs) from settings.
@@ -104,19 +118,32 @@ impl KeyRing {
 
     /// Makes a new current key in `folder` and keeps the old one for verification. Answers the new key's id.
     ///
-    /// Other processes on the same folder need a [`KeyRing::reload`] before they accept what the new key signs.
+    /// All processes on the folder sign with it from now on.
     pub fn rotate(&self, folder: &Path) -> Result<String, KeyError> {
         key_folder::rotate(folder)?;
-        self.reload(folder)?;
+        self.replace(Keys::read(&key_folder::load(folder)?)?);
         Ok(self.current_kid())
     }
 
-    /// Reads `folder` again, after somebody else rotated or deleted a key there.
-    pub fn reload(&self, folder: &Path) -> Result<(), KeyError> {
-        let keys = Keys::read(&key_folder::load_or_create(folder)?)?;
+    /// Reads the folder again if it has changed. What cannot be read leaves the keys as they are, until it changes again.
+    fn refresh(&self) {
+        let Some(folder) = &self.folder else { return };
+        // Taken first: what changes during the reading is a change the next time.
+        let Some(stamp) = key_folder::stamp(&folder.path) else { return };
+        let mut seen = folder.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.replace(stamp) == Some(stamp) {
+            return;
+        }
+        match key_folder::load(&folder.path).and_then(|texts| Keys::read(&texts)) {
+            Ok(keys) if keys.public == self.keys().public => {}
+            Ok(keys) => self.replace(keys),
+            Err(error) => tracing::error!(%error, "the signing keys have changed and cannot be read"),
+        }
+    }
+
+    fn replace(&self, keys: Keys) {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        Ok(())
     }
 
     /// The id of the key that signs.
@@ -126,12 +153,14 @@ impl KeyRing {
 
     /// The public keys as a JSON Web Key Set, the current one first.
     pub fn jwks(&self) -> Value {
+        self.refresh();
         let keys: Vec<Value> = self.keys().public.iter().map(PublicKey::jwk).collect();
         json!({ "keys": keys })
     }
 
     /// Signs `payload` with the current key: a compact JWS with `alg`, `kid` and `typ` in its header.
     pub fn sign_jws(&self, payload: &[u8], typ: &str) -> String {
+        self.refresh();
         let keys = self.keys();
         let header = json!({ "alg": "EdDSA", "kid": keys.current.public.kid, "typ": typ });
         let message = format!("{}.{}", base64url(header.to_string()), base64url(payload));
@@ -149,7 +178,11 @@ impl KeyRing {
     pub(super) fn check(&self, jws: &Jws<'_>, typ: &str) -> Result<(), TokenError> {
         jws.check_kind(&[&typ.to_ascii_lowercase()], false)?;
         let kid = jws.kid.as_deref().unwrap_or_default();
-        let keys = self.keys();
+        let mut keys = self.keys();
+        if !keys.by_kid.contains_key(kid) {
+            self.refresh();
+            keys = self.keys();
+        }
         let key = keys.by_kid.get(kid).ok_or_else(|| {
             TokenError::refused(Refusal::Signature, format!("kid {} is none of our keys", quoted(kid)))
         })?;
@@ -162,7 +195,7 @@ impl KeyRing {
     }
 
     fn holding(keys: Keys) -> Self {
-        Self { keys: RwLock::new(Arc::new(keys)), epoch: AtomicU64::new(0) }
+        Self { keys: RwLock::new(Arc::new(keys)), epoch: AtomicU64::new(0), folder: None }
     }
 
     fn keys(&self) -> Arc<Keys> {

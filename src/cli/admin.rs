@@ -33,7 +33,7 @@ pub(super) enum AdminCommand {
 /// The server's signing keys.
 #[derive(Debug, Subcommand)]
 pub(super) enum KeysCommand {
-    /// Make a new signing key in the data folder; tokens of the old one stay valid. Restart the servers afterwards.
+    /// Make a new signing key in the data folder; tokens of the old one stay valid, and no server needs a restart.
     Rotate {
         /// The settings file.
         #[arg(long)]

@@ -254,6 +254,11 @@ async fn a_rotated_key_signs_and_the_old_tokens_stay_good() {
     // Another process, begun after the rotation.
     let after = World::beside(&world).await;
     let path = format!("/agent-tasks/{task}");
+    // The one before takes and publishes what the later one signs, and signs with the new key itself.
+    world.bearer(after.agent().await.token()).get(&path).await.expect(200);
+    let published = world.anyone().get("//.well-known/jwks.json").await;
+    assert_eq!(published.expect(200)["keys"][0]["kid"], json!(kid));
+    assert_eq!(decode_header(world.agent().await.token()).unwrap().kid.unwrap(), kid);
     after.bearer(old.token()).get(&path).await.expect(200);
     let new = after.agent().await;
     new.get(&path).await.expect(200);

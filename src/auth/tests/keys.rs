@@ -106,17 +106,49 @@ fn what_an_old_key_signed_verifies_after_rotations() {
     assert!(fs::read_to_string(&retired).unwrap().contains("PUBLIC KEY"));
     assert_eq!(mode(&folder.join("current.pem")), 0o600);
 
+    // Other processes find it when they meet it.
     let fresh = ring.sign_jws(b"{}", "test");
-    assert_eq!(refusal(other_process.verify_jws(&fresh, "test")), Refusal::Signature);
-    other_process.reload(&folder).unwrap();
     assert!(other_process.verify_jws(&fresh, "test").is_ok());
+    assert_eq!((other_process.current_kid(), kids(&other_process)), (second.clone(), kids(&ring)));
     assert!(KeyRing::open(&folder).unwrap().verify_jws(&signed, "test").is_ok());
 
     // An operator who deletes a retired key ends what it signed.
     fs::remove_file(retired).unwrap();
-    ring.reload(&folder).unwrap();
+    ring.sign_jws(b"{}", "test");
     assert_eq!(refusal(ring.verify_jws(&signed, "test")), Refusal::Signature);
     assert_eq!(kids(&ring), [second]);
+}
+
+#[test]
+fn every_process_signs_and_publishes_with_the_new_key_at_once() {
+    let base = tempfile::tempdir().unwrap();
+    let folder = base.path().join("keys");
+    let rings: Vec<_> = (0..3).map(|_| KeyRing::open(&folder).unwrap()).collect();
+    for _ in 0..5 {
+        // As the command does it, which ends thereafter.
+        let new = KeyRing::open(&folder).unwrap().rotate(&folder).unwrap();
+        let signed = rings[0].sign_jws(b"{}", "test");
+        assert_eq!(rings[0].current_kid(), new);
+        assert!(rings[1].verify_jws(&signed, "test").is_ok());
+        assert_eq!(kids(&rings[2])[0], new);
+    }
+}
+
+#[test]
+fn a_folder_that_is_damaged_or_away_leaves_the_keys_as_they_are() {
+    let base = tempfile::tempdir().unwrap();
+    let folder = base.path().join("keys");
+    let ring = KeyRing::open(&folder).unwrap();
+    let kid = ring.current_kid();
+    fs::write(folder.join("current.pem"), "half a k").unwrap();
+    let signed = ring.sign_jws(b"{}", "test");
+    assert!(ring.verify_jws(&signed, "test").is_ok());
+    fs::rename(&folder, base.path().join("away")).unwrap();
+    assert_eq!(kids(&ring), [kid]);
+    assert!(!folder.exists(), "a new first key was made");
+    // A key of somebody else is none of ours, however often it is looked for.
+    let foreign = KeyRing::ephemeral().unwrap().sign_jws(b"{}", "test");
+    assert_eq!(refusal(ring.verify_jws(&foreign, "test")), Refusal::Signature);
 }
 
 #[test]
@@ -129,7 +161,6 @@ fn rotations_at_once_lose_no_key() {
             scope.spawn(|| ring.rotate(&folder).unwrap());
         }
     });
-    ring.reload(&folder).unwrap();
     assert_eq!(kids(&ring).len(), 9);
 }
 
