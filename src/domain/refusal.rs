@@ -1,7 +1,7 @@
 //! Refusals: what the contract answers instead of a change. The HTTP layer maps each to a status and a problem.
 
 use super::digest::Digest;
-use super::ids::EventId;
+use super::ids::{EventId, RequestId};
 use super::money::Money;
 use super::outcome::Ending;
 use super::principal::Permission;
@@ -111,6 +111,8 @@ pub enum Refusal {
         resolved_by: Option<String>,
         /// When.
         resolved_at: Option<Timestamp>,
+        /// By which request, when a newer one took its place.
+        superseded_by: Option<RequestId>,
     },
     /// The request's time is over.
     RequestExpired(Timestamp),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::{Body as HttpBody, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use http::HeaderMap;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use uuid::Uuid;
 
@@ -52,8 +52,9 @@ impl RawBody {
         let headers = request.headers();
         let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let is_json =
-            essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
+        let is_plain = headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
+        let is_json = is_plain
+            && (essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json")));
         let key = header_key(headers);
         // What says that it is too large is refused before it is sent.
         let declared = request.body().size_hint().lower();

@@ -81,7 +81,7 @@ pub struct AppendEvents {
         ("before_seq" = Option<i64>, Query, description = "Strictly before this seq"),
         ("type" = Option<Vec<String>>, Query, description = "Repeatable: only of these types"),
         ("limit" = Option<u32>, Query, description = "1 to 1000, default 100"),
-        ("wait" = Option<u32>, Query, minimum = 1, maximum = 55,
+        ("wait" = Option<u32>, Query, minimum = 0, maximum = 55,
             description = "Hold the answer for up to so many seconds, until there is an event; not beside before_seq"),
         ("Prefer" = Option<String>, Header, description = "`wait=20` asks for the same, at most for 55 seconds"),
         ("If-None-Match" = Option<String>, Header, description = "The `ETag` of what the caller has; not beside wait"),

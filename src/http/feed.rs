@@ -105,7 +105,7 @@ impl Binding {
     params(("org" = String, Path, description = "The organization's slug"),
         ("after" = Option<String>, Query, description = "Strictly after this cursor, or `now`"),
         ("limit" = Option<u32>, Query, description = "1 to 1000, default 100"),
-        ("wait" = Option<u32>, Query, minimum = 1, maximum = 55,
+        ("wait" = Option<u32>, Query, minimum = 0, maximum = 55,
             description = "Hold the answer for up to so many seconds, until there is an event"),
         ("Prefer" = Option<String>, Header, description = "`wait=20` asks for the same, at most for 55 seconds"),
         ("Last-Event-ID" = Option<String>, Header,

@@ -108,6 +108,11 @@ impl From<ServiceError> for Problem {
         match error {
             ServiceError::Refused(refusal) => refusal.into(),
             ServiceError::Unavailable(log) => Self::unavailable(log),
+            ServiceError::LogUnavailable(log) => {
+                let detail =
+                    "the permanent log, where archived logs and sums are read, cannot answer right now; try again";
+                Self { detail: detail.into(), ..Self::unavailable(log) }
+            }
             ServiceError::Internal(log) => Self::internal(log),
         }
     }
@@ -186,22 +191,28 @@ impl From<Refusal> for Problem {
                 conflict("concurrency_limit", format!("the agent works {limit} other tasks already"))
                     .with("limit", limit)
             }
-            Refusal::EventIdConflict(id) => {
-                conflict("event_id_conflict", format!("event {id} was sent before with other content"))
-                    .with("event_id", id.to_string())
-            }
+            Refusal::EventIdConflict(id) => conflict(
+                "event_id_conflict",
+                format!("event {id} was sent before with other content, or is twice in this batch"),
+            )
+            .with("event_id", id.to_string()),
             Refusal::EventTypeReserved(fault) => {
                 unprocessable("event_type_reserved", fault.detail.clone()).with("errors", errors(&[fault]))
             }
             Refusal::OutcomeReserved => {
                 unprocessable("outcome_reserved", "only the server sets this outcome and reason")
             }
-            Refusal::RequestResolved { status, resolved_by, resolved_at } => {
-                let who = resolved_by.clone().unwrap_or_else(|| "nobody".to_owned());
-                conflict("request_resolved", format!("the request is {status} already, by {who}"))
+            Refusal::RequestResolved { status, resolved_by, resolved_at, superseded_by } => {
+                let how = match (&resolved_by, superseded_by) {
+                    (Some(who), _) => format!(", by {who}"),
+                    (None, Some(newer)) => format!(", superseded by request {newer}"),
+                    (None, None) => String::new(),
+                };
+                conflict("request_resolved", format!("the request is {status} already{how}"))
                     .with("request_status", status.as_str())
                     .with("resolved_by", resolved_by)
                     .with("resolved_at", resolved_at.map(|at| at.to_string()))
+                    .with("superseded_by", superseded_by.map(|newer| newer.to_string()))
             }
             Refusal::RequestExpired(at) => {
                 conflict("request_expired", format!("the request expired at {at}")).with("expires_at", at.to_string())
@@ -266,9 +277,10 @@ fn access(refusal: Refusal) -> Problem {
         Refusal::AgentTaskForbidden => {
             forbidden("agent_task_forbidden", "only the service account of the task's agent may do this")
         }
-        Refusal::OriginForbidden => {
-            forbidden("origin_forbidden", "only a trigger names a scheduled task, a webhook or an initial outcome")
-        }
+        Refusal::OriginForbidden => forbidden(
+            "origin_forbidden",
+            "only a trigger names a scheduled task, a webhook, an accountable person or an initial outcome",
+        ),
         Refusal::PersonRequired => forbidden("person_required", "only people may do this"),
         Refusal::InvalidJson(detail) => Problem::new(StatusCode::BAD_REQUEST, "invalid_json", detail),
         Refusal::InvalidCursor => {
@@ -299,9 +311,11 @@ fn access(refusal: Refusal) -> Problem {
         Refusal::NoArtifactStore => {
             conflict("no_artifact_store", "this installation keeps no artifacts: artifacts.store_url is not set")
         }
-        Refusal::UnsupportedMediaType => {
-            Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "a body is application/json")
-        }
+        Refusal::UnsupportedMediaType => Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            "a body is application/json, without Content-Encoding",
+        ),
         Refusal::Invalid(faults) => {
             let first = faults.first().map_or("the body breaks a rule", |fault| fault.detail.as_str());
             let place = faults.first().map(|fault| match &fault.place {

@@ -232,9 +232,9 @@ pub async fn resolve(State(app): State<App>, auth: Authenticated, headers: Heade
     auth.caller.require(Permission::Resolve)?;
     let body = body.required(&["answer", "choice", "constraints"])?;
     let mut fields = body.fields();
-    let status = fields.parsed::<RequestStatus>("status");
     let settles = [RequestStatus::Answered, RequestStatus::Approved, RequestStatus::Rejected];
-    if status.is_some_and(|status| !settles.contains(&status)) {
+    let status = fields.text("status", 1..=NAME_MAX).parse().ok().filter(|status| settles.contains(status));
+    if status.is_none() && fields.is_faultless() {
         fields.fault("status", "must be answered, approved or rejected");
     }
     let resolution = NewResolution {

@@ -110,11 +110,12 @@ pub(super) fn read_ending(fields: &mut Fields<'_>, outcome: Option<Outcome>, nam
     };
     let ending = Ending::new(outcome, reason);
     if ending.is_none() && fields.is_faultless() {
-        let reasons: Vec<_> = outcome.reasons().iter().map(|reason| reason.as_str()).collect();
-        let detail = if reasons.is_empty() {
-            format!("{outcome} takes no reason")
-        } else {
-            format!("the reason of {outcome} is one of {}", reasons.join(", "))
+        let free = outcome.reasons().iter().filter(|reason| !reason.is_reserved());
+        let free: Vec<_> = free.map(|reason| reason.as_str()).collect();
+        let detail = match (outcome.reasons(), free.as_slice()) {
+            ([], _) => format!("{outcome} takes no reason"),
+            (_, []) => format!("only the server sets {outcome}, with its reason"),
+            (_, free) => format!("the reason of {outcome} is one of {}", free.join(", ")),
         };
         fields.fault(name, detail);
     }
@@ -193,7 +194,7 @@ pub async fn create(State(app): State<App>, auth: Authenticated, headers: Header
         ("project_id" = Option<Uuid>, Query, description = "With this primary project"),
         ("origin_kind" = Option<String>, Query, description = "human, schedule, webhook or task"),
         ("subject" = Option<String>, Query, description = "With this subject"),
-        ("label" = Option<Vec<String>>, Query, description = "Repeatable `key=value`, up to 16: with all of these"),
+        ("label" = Option<Vec<String>>, Query, description = "Repeatable `key=value`, up to 16: with all of these. The key ends at the first `=`"),
         ("q" = Option<String>, Query, min_length = 3, max_length = 500,
             description = "With this text in title, agent or project, or with this short id; limited in time"),
         ("sort" = Option<String>, Query, description = "status_since"),

@@ -18,12 +18,13 @@ pub struct Wait {
     pub preferred: bool,
 }
 
-/// The `wait` of the query, which must be right, else that of a `Prefer` header, which is bounded; or what is wrong.
+/// The `wait` of the query, which must be right, else that of a `Prefer` header, which is bounded; or what is wrong. 0
+/// asks for none, in either.
 pub fn asked(query: &Query, headers: &HeaderMap) -> Result<Option<Wait>, String> {
     let Some(text) = query.values("wait").next() else { return Ok(preferred(headers)) };
-    let seconds = text.parse().ok().filter(|seconds| (1..=WAIT_MAX).contains(seconds));
-    let seconds = seconds.ok_or_else(|| format!("must be a whole number of seconds from 1 to {WAIT_MAX}"))?;
-    Ok(Some(Wait { seconds, preferred: false }))
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= WAIT_MAX);
+    let seconds = seconds.ok_or_else(|| format!("must be a whole number of seconds, up to {WAIT_MAX}"))?;
+    Ok((seconds > 0).then_some(Wait { seconds, preferred: false }))
 }
 
 fn preferred(headers: &HeaderMap) -> Option<Wait> {
@@ -86,6 +87,7 @@ mod tests {
             ("/x/agent-events?wait=20", 20),
             ("/x/events?wait=&wait=55", 55),
             ("/x/events?wait=56", 0),
+            ("/x/events?wait=0", 0),
             ("/x/events", 0),
             ("/x/requests?wait=20", 0),
         ] {
@@ -107,8 +109,11 @@ mod tests {
                     prop_assert!((1..=WAIT_MAX).contains(&seconds));
                     prop_assert_eq!(wait.trim_start_matches(['+', '0']), seconds.to_string());
                 }
-                Ok(other) => prop_assert!(other.is_none() && wait.is_empty(), "{:?}", other),
-                Err(detail) => prop_assert!(detail.contains("from 1 to 55")),
+                Ok(other) => {
+                    let none = wait.trim_start_matches('+').chars().all(|digit| digit == '0');
+                    prop_assert!(other.is_none() && none, "{:?}", other);
+                }
+                Err(detail) => prop_assert!(detail.contains("up to 55")),
             }
             let Ok(value) = http::HeaderValue::from_bytes(prefer.as_bytes()) else { return Ok(()) };
             let headers = HeaderMap::from_iter([(http::HeaderName::from_static("prefer"), value)]);

@@ -70,6 +70,14 @@ impl Caller {
         self.person()
     }
 
+    /// Any member of the organization, whatever the roles; a caller who is a person is one.
+    pub fn member(&self) -> Result<(), Refusal> {
+        match &self.principal {
+            Principal::Person { .. } => Ok(()),
+            Principal::Agent { .. } | Principal::Trigger { .. } => Err(Refusal::PermissionDenied(Permission::Read)),
+        }
+    }
+
     /// The account of the task's agent, the only caller of the harness's routes.
     pub fn harness_of(&self, task: &Ownership) -> Result<AccountId, Refusal> {
         match &self.principal {

@@ -13,6 +13,8 @@ pub enum ServiceError {
     Refused(Refusal),
     /// Postgres is away or too busy: try again. The text is for the log.
     Unavailable(String),
+    /// The permanent log is away: try again. The text is for the log.
+    LogUnavailable(String),
     /// A fault of ours. The text is for the log.
     Internal(String),
 }
@@ -42,7 +44,7 @@ impl From<StoreError> for ServiceError {
 impl From<LogStoreError> for ServiceError {
     fn from(fault: LogStoreError) -> Self {
         match fault {
-            LogStoreError::Unavailable(_) => Self::Unavailable(fault.to_string()),
+            LogStoreError::Unavailable(_) => Self::LogUnavailable(fault.to_string()),
             LogStoreError::Refused(_) | LogStoreError::ImpossibleRow(_) | LogStoreError::Setting(_) => {
                 Self::Internal(fault.to_string())
             }

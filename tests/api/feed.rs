@@ -199,7 +199,7 @@ async fn a_cursor_is_of_one_organization_and_one_scope_and_whole() {
     let first = if cursor.starts_with('A') { "B" } else { "A" };
     let flipped = format!("{first}{}", &cursor[1..]);
     vera.get(&format!("/agent-events?after={flipped}")).await.refused(400, "invalid_cursor");
-    for (query, place) in [("limit=0", "limit"), ("limit=1001", "limit"), ("wait=0", "wait"), ("wait=56", "wait")] {
+    for (query, place) in [("limit=0", "limit"), ("limit=1001", "limit"), ("wait=56", "wait")] {
         let refused = vera.get(&format!("/agent-events?{query}")).await;
         assert_eq!(refused.refused(422, "invalid_body")["errors"][0]["parameter"], place, "{query}");
     }

@@ -56,6 +56,9 @@ async fn a_body_is_application_json() {
         let reply = with_type(&ada, "/agent-tasks/", media_type, FINE).await;
         reply.refused(415, "unsupported_media_type");
     }
+    let packed = ada.request(Method::POST, "/agent-tasks/").header("content-type", "application/json");
+    let packed = packed.header("content-encoding", "gzip").body(FINE);
+    ada.send(packed).await.refused(415, "unsupported_media_type");
     assert_eq!(world.footprint().await, before);
     for media_type in
         ["application/json", "application/json; charset=utf-8", "Application/JSON", "application/vnd.acme+json"]

@@ -235,7 +235,8 @@ async fn new_digests_are_a_new_request_that_voids_the_old_one() {
         for digests in [[digest('a')], [digest('b')]] {
             let resolve = json!({"status": "approved", "artifact_digests": digests});
             let refusal = ada.on(&task, &format!("requests/{first}/resolve"), resolve).await;
-            assert_eq!(refusal.refused(409, "request_resolved")["request_status"], "void");
+            let problem = refusal.refused(409, "request_resolved");
+            assert_eq!((&problem["request_status"], &problem["superseded_by"]), (&json!("void"), &json!(second)));
         }
         let resolve = json!({"status": "approved", "artifact_digests": [digest('a')]});
         let refusal = ada.on(&task, &format!("requests/{second}/resolve"), resolve).await;

@@ -81,6 +81,7 @@ fn settled(request: &Request) -> Refusal {
             status,
             resolved_by: request.resolved_by.clone(),
             resolved_at: request.resolved_at,
+            superseded_by: request.superseded_by,
         },
     }
 }

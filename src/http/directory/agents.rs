@@ -175,8 +175,8 @@ pub async fn delete(State(app): State<App>, auth: Authenticated, query: Query, b
         ("agent" = String, Path, description = "The agent's slug or id")),
     responses((status = 200, description = "How many tasks were closed", body = StoppedView)))]
 pub async fn stop(State(app): State<App>, auth: Authenticated, body: RawBody) -> Answer {
-    let agent: AgentRecord = app.service().record(&auth.caller, auth.param("agent")).await?;
     auth.caller.require(Permission::Manage)?;
+    let agent: AgentRecord = app.service().record(&auth.caller, auth.param("agent")).await?;
     let body = body.optional(&[])?;
     let stopped = app.service().emergency_stop(&body.call(&auth.caller), agent.id).await?;
     ok(&StoppedView { stopped })

@@ -27,7 +27,6 @@ use super::tasks::PAGE_DEFAULT;
 use super::{App, cursor};
 use crate::directory::records::Naming;
 use crate::domain::limits::NAME_MAX;
-use crate::domain::principal::Permission;
 use crate::domain::read::Fields;
 use crate::domain::refusal::Checked;
 use crate::service::{Listing, Record};
@@ -61,7 +60,7 @@ async fn records<T: Record, V: Serialize>(
     query: &Query,
     view: impl Fn(&T) -> V + Send,
 ) -> Answer {
-    auth.caller.require(Permission::Read)?;
+    auth.caller.member()?;
     let mut parameters = query.parameters();
     let limit = parameters.limit(PAGE_DEFAULT, app.settings().page_size_max);
     let external_ref = parameters.text("external_ref").map(str::to_owned);

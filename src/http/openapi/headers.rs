@@ -6,6 +6,17 @@ fn header(description: &str, schema: &Value, required: bool) -> Value {
     json!({"description": description, "schema": schema, "required": required})
 }
 
+/// The operations that take a key and say when they answer by an earlier call of it.
+const REPEATABLE: &[&str] = &[
+    "create_task",
+    "delegate_task",
+    "open_session",
+    "report_usage",
+    "open_request",
+    "resolve_request",
+    "reply_to_task",
+];
+
 /// The headers that answers refer to.
 pub(super) fn components() -> Value {
     let text = json!({"type": "string"});
@@ -39,8 +50,9 @@ pub(super) fn complete(operation: &mut Value) {
         Some("read_events") => Some("Link"),
         Some(_) | None => pages.then_some("Link"),
     };
+    let repeats = operation["operationId"].as_str().is_some_and(|id| REPEATABLE.contains(&id));
     let Some(responses) = operation["responses"].as_object_mut() else { return };
-    let (is_conditional, repeats) = (responses.contains_key("304"), responses.contains_key("201"));
+    let is_conditional = responses.contains_key("304");
     for (status, response) in responses {
         let mut refer = |name: &str, component: &str| {
             response["headers"][name] = json!({"$ref": format!("#/components/headers/{component}")});
@@ -63,7 +75,7 @@ pub(super) fn complete(operation: &mut Value) {
             "429" | "503" => refer("Retry-After", "Retry-After"),
             _ => {}
         }
-        if is_conditional && matches!(status.as_str(), "200" | "304") {
+        if is_conditional && matches!(status.as_str(), "200" | "206" | "304") {
             refer("ETag", "ETag");
         }
     }
