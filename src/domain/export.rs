@@ -133,3 +133,46 @@ impl Proving {
         self.head
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn entry(task: Option<TaskId>, seq: i64, digest: Digest) -> ExportedEvent {
+        let entry = json!({"task_id": task, "seq": seq, "event_id": Uuid::from_u128(9), "type": "turn",
+            "schema_version": 1, "actor_kind": "agent", "actor_id": "reviewer", "channel": "api", "session_id": null,
+            "at": "2026-01-31T09:30:00.000001Z", "recorded_at": "2026-01-31T09:30:00.000002Z",
+            "payload": {"body": "Hi."}, "redacted": [], "digest": digest});
+        serde_json::from_str(&entry.to_string()).unwrap()
+    }
+
+    /// The same with the digest that belongs there.
+    fn next(proving: &Proving, task: TaskId, seq: i64) -> ExportedEvent {
+        let wrong = proving.clone().entry(entry(Some(task), seq, Digest::ZERO));
+        let Err(ExportFault::Digest { computed, .. }) = wrong else { panic!("{wrong:?}") };
+        entry(Some(task), seq, computed)
+    }
+
+    #[test]
+    fn a_proof_goes_on_entry_by_entry_and_says_what_is_in_the_way() {
+        let (task, other) = (TaskId(Uuid::from_u128(1)), TaskId(Uuid::from_u128(2)));
+        let mut proving = Proving::new(None);
+        assert_eq!((proving.task(), proving.entries(), proving.head()), (None, 0, Digest::ZERO));
+        assert!(matches!(proving.entry(entry(None, 1, Digest::ZERO)), Err(ExportFault::NoTask)));
+        for seq in 1..=3 {
+            proving.entry(next(&proving, task, seq)).unwrap();
+            assert_eq!((proving.task(), proving.entries()), (Some(task), seq));
+        }
+        let foreign = proving.entry(entry(Some(other), 4, Digest::ZERO));
+        assert!(matches!(foreign, Err(ExportFault::OtherTask(found)) if found == other), "{foreign:?}");
+        for found in [3, 5] {
+            let gap = proving.entry(entry(Some(task), found, Digest::ZERO));
+            assert!(matches!(gap, Err(ExportFault::Sequence { expected: 4, found: told }) if told == found), "{gap:?}");
+        }
+        // What was in the way is not in the proof.
+        proving.entry(next(&proving, task, 4)).unwrap();
+    }
+}

@@ -86,3 +86,26 @@ pub enum Identity {
         expires_at: Timestamp,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_grants_what_the_contract_says() {
+        use Permission::{Create, Manage, ManageDirectory, Read, Resolve};
+        let all = [Read, Create, Manage, Resolve, ManageDirectory];
+        for (role, granted) in [
+            (Role::Viewer, vec![Read]),
+            (Role::Operator, vec![Read, Create, Manage]),
+            (Role::Approver, vec![Read, Resolve]),
+            (Role::Admin, all.to_vec()),
+        ] {
+            let found: Vec<_> = all.into_iter().filter(|permission| role.grants(*permission)).collect();
+            assert_eq!(found, granted, "{role}");
+        }
+        let names = all.map(Permission::as_str);
+        let told = ["agent_task:read", "agent_task:create", "agent_task:manage", "agent_task:resolve"];
+        assert_eq!((&names[..4], names[4]), (&told[..], "agent_directory:manage"));
+    }
+}

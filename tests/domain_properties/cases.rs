@@ -219,7 +219,7 @@ fn another_owner_is_an_event_and_the_same_one_is_none() {
     assert_eq!(life.task.task().facts().owner.as_str(), "abe");
 }
 
-fn delegate(parent: &Aggregate, id: u128, budget: Option<&str>, asked: bool) -> Result<Delegation, Refusal> {
+pub fn delegate(parent: &Aggregate, id: u128, budget: Option<&str>, asked: bool) -> Result<Delegation, Refusal> {
     let created = created(budget);
     let (child, number) = (TaskId(Uuid::from_u128(id)), ShortId(i64::try_from(id).unwrap()));
     context(|context| decide::delegate(parent, Ok(None), child, number, created, asked, context))

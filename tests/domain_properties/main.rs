@@ -5,6 +5,7 @@
 mod cases;
 mod chain;
 mod corrections;
+mod delegation;
 mod dependencies;
 mod life;
 mod questions;

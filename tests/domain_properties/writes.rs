@@ -125,6 +125,8 @@ fn reply(length: usize) -> Command {
 
 #[test]
 fn what_the_server_writes_of_a_body_is_within_the_limit_of_payloads() {
+    // 64 KiB of JSON.
+    assert_eq!(PAYLOAD_BYTES_MAX, 65_536);
     let task = Life::begin(None).task;
     let around = r#"{"body":""}"#.len();
     let most = change(&task, reply(PAYLOAD_BYTES_MAX - around));

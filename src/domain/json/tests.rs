@@ -163,6 +163,21 @@ fn hostile_documents_are_answered_quickly() {
 }
 
 #[test]
+fn the_list_of_violations_ends_at_a_hundred_and_where_their_pointers_fill_its_room() {
+    let listed = |key: usize, bad: usize| {
+        let bad = vec!["\"\\u0000\""; bad].join(",");
+        violations(format!("{{\"{}\":[{bad}]}}", "k".repeat(key)).as_bytes())
+    };
+    assert_eq!([99, 100, 101].map(|bad| listed(1, bad).len()), [99, 100, 100]);
+    for key in [1_000, 5_000] {
+        let (pointers, room) = (listed(key, 100), 65_536);
+        let bytes: Vec<usize> = pointers.iter().map(|(pointer, _)| pointer.len()).collect();
+        let (all, but_the_last) = (bytes.iter().sum::<usize>(), bytes[..bytes.len() - 1].iter().sum::<usize>());
+        assert!(but_the_last < room && room <= all, "{but_the_last} {all}");
+    }
+}
+
+#[test]
 fn duplicates_are_found_among_few_keys_and_among_many() {
     for count in [1_usize, 15, 16, 17, 40] {
         for again in [0, count - 1] {
