@@ -8,10 +8,14 @@ use uuid::Uuid;
 
 use super::digest::Digest;
 use super::json::{Value, escape_pointer_token};
+use super::limits::KEY_MAX;
 use super::money::{Money, MoneyError, Price};
 use super::redaction;
 use super::refusal::{Checked, Fault, Refusal};
 use super::time::Timestamp;
+
+/// Why a key is refused that holds a token.
+pub const KEY_SECRET: &str = "holds what looks like a secret; keys are kept as they are, so it must not";
 
 /// The members of one object. Unknown ones are ignored; null means absent.
 pub struct Fields<'a> {
@@ -88,6 +92,23 @@ impl<'a> Fields<'a> {
             self.missing(name);
         }
         self.text_opt(name, length).unwrap_or_default()
+    }
+
+    /// An optional key: kept as it is, so that it may hold no secret.
+    pub fn key_opt(&mut self, name: &str) -> Option<String> {
+        let key = self.text_opt(name, 1..=KEY_MAX)?;
+        if redaction::holds_token(&key) {
+            self.fault(name, KEY_SECRET);
+        }
+        Some(key)
+    }
+
+    /// A key: kept as it is, so that it may hold no secret.
+    pub fn key(&mut self, name: &str) -> String {
+        if self.member(name).is_none() {
+            self.missing(name);
+        }
+        self.key_opt(name).unwrap_or_default()
     }
 
     /// An optional text that is parsed.
@@ -434,6 +455,16 @@ mod tests {
         let (kept, faults) = texts(r#"{"a": ["x", "", "yz", 3]}"#);
         assert_eq!((kept, faults), (vec!["x".to_owned(), "yz".to_owned()], at(&["/a/1", "/a/3"])));
         assert_eq!(read("{}", |fields| fields.digests_opt("a", 2)), (None, vec![]));
+    }
+
+    #[test]
+    fn a_key_holds_no_token() {
+        let key = |body: &str| read(body, |fields| fields.key("a"));
+        assert_eq!(key(r#"{"a": "nightly"}"#), ("nightly".to_owned(), vec![]));
+        let token = format!("{{\"a\": \"ghp_{}\"}}", "a1B2c3D4e5".repeat(4));
+        for bad in ["{}", r#"{"a": ""}"#, r#"{"a": 7}"#, token.as_str()] {
+            assert_eq!(key(bad).1, at(&["/a"]), "{bad}");
+        }
     }
 
     #[test]

@@ -15,7 +15,8 @@ use crate::domain::digest::Digest;
 use crate::domain::ids::SessionId;
 use crate::domain::json::{self, Value};
 use crate::domain::limits::{KEY_MAX, PAYLOAD_BYTES_MAX};
-use crate::domain::read::{Fields, redact_members};
+use crate::domain::read::{Fields, KEY_SECRET, redact_members};
+use crate::domain::redaction::holds_token;
 use crate::domain::refusal::{Checked, Fault, Refusal};
 use crate::service::{Call, Caller};
 
@@ -102,6 +103,9 @@ fn header_key(headers: &HeaderMap) -> Checked<Option<String>> {
     let key = std::str::from_utf8(value.as_bytes()).map(str::trim).unwrap_or_default();
     if key.is_empty() || key.chars().count() > KEY_MAX {
         return Err(Refusal::invalid_header(IDEMPOTENCY_KEY, format!("must have 1 to {KEY_MAX} characters of UTF-8")));
+    }
+    if holds_token(key) {
+        return Err(Refusal::invalid_header(IDEMPOTENCY_KEY, KEY_SECRET));
     }
     Ok(Some(key.to_owned()))
 }
@@ -224,7 +228,7 @@ impl<'a> Body<'a> {
     /// The key of the header or of the member `name`; both and different is a fault. Absent where neither can be read.
     pub fn key(&self, name: &str) -> Checked<Option<String>> {
         let mut fields = self.peek();
-        let member = fields.text_opt(name, 1..=KEY_MAX);
+        let member = fields.key_opt(name);
         let member = fields.finish(member)?;
         match (self.header_key.clone()?, member) {
             (Some(header), Some(member)) if header != member => {

@@ -10,7 +10,7 @@ use super::body::{RawBody, path_id};
 use super::respond::{Answer, created, ok};
 use super::views::{SessionAnswer, SessionView, TaskState};
 use crate::domain::command::NewSession;
-use crate::domain::limits::{KEY_MAX, NAME_MAX, REASON_MAX};
+use crate::domain::limits::{NAME_MAX, REASON_MAX};
 use crate::domain::refusal::Refusal;
 use crate::domain::session::SERVER_CLOSE_REASONS;
 
@@ -50,7 +50,7 @@ pub async fn open(State(app): State<App>, auth: Authenticated, body: RawBody) ->
     let body = body.required(&["harness_instance"])?;
     let mut fields = body.fields();
     let session = NewSession {
-        session_key: fields.text("session_key", 1..=KEY_MAX),
+        session_key: fields.key("session_key"),
         harness_instance: fields.text_opt("harness_instance", 1..=NAME_MAX),
         takeover: fields.bool_opt("takeover").unwrap_or_default(),
     };

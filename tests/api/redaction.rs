@@ -272,3 +272,23 @@ async fn secrets_of_what_a_harness_asks_and_ends_with_go() {
         assert_absent(&world, secret).await;
     }
 }
+
+/// Keys are identities: hidden they would all be one, so they are kept, and may not be a secret.
+#[tokio::test]
+async fn a_key_that_holds_a_token_is_refused_and_kept_nowhere() {
+    let world = World::new().await;
+    let (ada, agent) = (world.person("ada"), world.agent().await);
+    let task = world.task().await;
+    let before = world.footprint().await;
+    let token = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
+    let reply = agent.on(&task, "sessions", json!({"session_key": token})).await;
+    reply.invalid_at(&["/session_key"]);
+    assert!(!reply.text.contains(&token), "{}", reply.text);
+    let usage = json!({"idempotency_key": token, "model_id": "sonnet"});
+    agent.on(&task, "usage", usage).await.invalid_at(&["/idempotency_key"]);
+    let ask = json!({"kind": "feedback", "title": "?", "request_key": token});
+    agent.on(&task, "requests", ask).await.invalid_at(&["/request_key"]);
+    let create = json!({"agent_slug": "reviewer", "title": "t", "description": "d"});
+    ada.post_keyed("/agent-tasks/", &token, &create).await.refused(422, "invalid_body");
+    assert_eq!(world.footprint().await, before);
+}

@@ -63,6 +63,19 @@ pub fn redact_text(text: &str) -> Option<String> {
     Some(redacted)
 }
 
+/// Whether a text holds a token by its shape. For keys, which are kept as they were sent and may not hold one.
+pub fn holds_token(text: &str) -> bool {
+    let is_cue = |hit: aho_corasick::Match| match CUES.get(hit.pattern().as_usize()) {
+        Some((_, Cue::Token(cue))) => text[hit.range()] == **cue,
+        _ => false,
+    };
+    let mut found = Vec::new();
+    if FINDER.find_overlapping_iter(text).any(is_cue) {
+        shapes::find(text, &mut found);
+    }
+    !found.is_empty()
+}
+
 fn redact_once(text: &str) -> Option<String> {
     let mut secrets = find(text);
     if secrets.is_empty() {

@@ -75,6 +75,17 @@ fn tokens_go_and_the_prose_around_them_stays() {
 }
 
 #[test]
+fn a_key_that_holds_a_token_is_told() {
+    for token in tokens() {
+        assert!(holds_token(&token) && holds_token(&format!("run {token}")), "{token}");
+    }
+    for key in ["", "nightly-2026-11-30", "auth:job12345", "token=abc12345", "01890a5d-ac96-774b-bcce-b302099a8057"] {
+        assert!(!holds_token(key), "{key}");
+    }
+    assert!(!holds_token("sk-a-task-of-many-words-in-a-row"));
+}
+
+#[test]
 fn private_keys_go_however_they_are_written() {
     let (dashes, o) = ("-".repeat(5), opaque);
     let (first, last) =
