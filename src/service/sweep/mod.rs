@@ -30,6 +30,8 @@ const PATIENCE_DOUBLINGS_MAX: i32 = 4;
 const ANSWER_PATIENCE: u32 = 10;
 /// How long a round goes on archiving; the next one then looks first whether anything is missing.
 const ARCHIVING_MAX: Duration = Duration::from_secs(30);
+/// How long a round that is told to stop may go on with what it is at: a log store that hangs answers nobody.
+const END_MAX: Duration = Duration::from_secs(2);
 
 /// Settings of the sweep.
 #[derive(Debug, Clone, Copy)]
@@ -159,7 +161,12 @@ impl Sweep {
         let held = done.clone().drop_guard();
         let keeper = tokio::spawn(keep_lease(self.store.clone(), self.holder, ttl, done, Arc::clone(&taken)));
         let mut round = self.begin();
-        let result = self.both_lists(&mut round, &taken).await;
+        let result = tokio::select! {
+            biased;
+            result = self.both_lists(&mut round, &taken) => result,
+            // What it was at is wholly done or not, and the next round looks again.
+            () = self.end_is_over() => Ok(()),
+        };
         drop(held);
         // The keeper only ends early by a panic, and then the lease ends by itself.
         let _ = keeper.await;
@@ -171,6 +178,12 @@ impl Sweep {
         };
         self.store.release_worker_lease(LEASE, self.holder).await?;
         result
+    }
+
+    /// Ends when a round that was told to stop has had its time.
+    async fn end_is_over(&self) {
+        self.stop.cancelled().await;
+        tokio::time::sleep(END_MAX).await;
     }
 
     /// Puts the logs that were left, because the store contradicted them, back on the list; answers how many.
