@@ -37,6 +37,27 @@ impl Stream for Stubborn {
     }
 }
 
+/// A sweep of `world` that waits for nothing and can send nothing, and its store.
+fn stubborn_sweep(world: &World) -> (Sweep, Store) {
+    let store = Store::connect(&store_options(&world.settings)).unwrap();
+    let settings = SweepSettings {
+        grace: Duration::ZERO,
+        lease: Duration::from_secs(1),
+        batch: 1,
+        patience: Duration::ZERO,
+        quiet: Duration::ZERO,
+    };
+    let sweep = Sweep::new(
+        store.clone(),
+        Arc::clone(&world.log.store),
+        Arc::new(Stubborn),
+        world.service.clock().clone(),
+        settings,
+        world.service.counters().log.clone(),
+    );
+    (sweep, store)
+}
+
 /// The state of each log in its order: archived, failed verifications, how often it was sent again.
 async fn logs(world: &World) -> Vec<(bool, i32, i32)> {
     let logs = "SELECT log_archived_at IS NOT NULL, verify_failures, republications FROM agent_runtime.tasks
@@ -72,22 +93,7 @@ async fn a_stream_that_takes_nothing_keeps_no_whole_log_back_and_makes_no_contra
         short(1)
     );
     place.in_store(&other).await;
-    let store = Store::connect(&store_options(&world.settings)).unwrap();
-    let settings = SweepSettings {
-        grace: Duration::ZERO,
-        lease: Duration::from_secs(1),
-        batch: 1,
-        patience: Duration::ZERO,
-        quiet: Duration::ZERO,
-    };
-    let sweep = Sweep::new(
-        store.clone(),
-        Arc::clone(&world.log.store),
-        Arc::new(Stubborn),
-        world.service.clock().clone(),
-        settings,
-        world.service.counters().log.clone(),
-    );
+    let (sweep, store) = stubborn_sweep(&world);
     for _ in 0..4 {
         let swept = sweep.round().await.unwrap();
         assert!(swept.unpublished > 0 && swept.republished == 0, "{swept:?}");
@@ -102,4 +108,33 @@ async fn a_stream_that_takes_nothing_keeps_no_whole_log_back_and_makes_no_contra
     .await;
     archived(&world).await;
     prove(&world, &place, &[]).await;
+}
+
+/// All events of the task are there and it is still, so nothing but the flag brings the sweep back to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_task_that_lacks_only_a_report_stays_on_the_list_until_that_is_sent() {
+    let place = Place::shared().direct();
+    let world = place
+        .world(|settings| {
+            only(settings, &[Role::Api, Role::Publisher]);
+            settings.archive.patience_seconds = 0;
+        })
+        .await;
+    let (agent, tasks) = (world.agent().await, tasks(&world, 1).await);
+    agent.spend(&tasks[0], "lost", 7, 3).await.expect(201);
+    let stored = "SELECT count() FROM agent_usage";
+    at_length("the report has landed", async || place.in_store(stored).await == "1").await;
+    let committed = "SELECT count(*) FROM agent_runtime.events";
+    let committed: i64 = sqlx::query_scalar(committed).fetch_one(&world.db).await.unwrap();
+    let events = "SELECT uniqExact(task_id, seq) FROM agent_task_events";
+    at_length("every event has landed", async || place.in_store(events).await == committed.to_string()).await;
+    place.in_store("DELETE FROM agent_usage WHERE true").await;
+    let (sweep, store) = stubborn_sweep(&world);
+    for _ in 0..2 {
+        let swept = sweep.round().await.unwrap();
+        assert_eq!((swept.republished, swept.whole), (0, 0), "{swept:?}");
+    }
+    store.close().await;
+    assert_eq!(world.sweep().await.republished, 1);
+    assert_eq!(place.in_store(stored).await, "1");
 }
