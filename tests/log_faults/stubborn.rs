@@ -1,15 +1,21 @@
-//! A stream that answers and takes nothing.
+//! Streams that take nothing: one that says so, and one that panics.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use mandate::app::store_options;
 use mandate::config::Role;
+use mandate::domain::time::Timestamp;
 use mandate::log::{Batch, Pace, Published, Stream, StreamError};
+use mandate::service::outbox::{OutboxLimits, outbox};
 use mandate::service::sweep::{Sweep, SweepSettings};
+use mandate::service::{LogCounters, Service};
 use mandate::store::Store;
+use mandate::workers::Publisher;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::place::{Place, at_length, only};
 use crate::proof::{archived, prove};
@@ -137,4 +143,68 @@ async fn a_task_that_lacks_only_a_report_stays_on_the_list_until_that_is_sent() 
     store.close().await;
     assert_eq!(world.sweep().await.republished, 1);
     assert_eq!(place.in_store(stored).await, "1");
+}
+
+/// Panics at its first batch and takes every other.
+#[derive(Default)]
+struct Fragile {
+    panicked: AtomicBool,
+    taken: AtomicU64,
+}
+
+impl Stream for Fragile {
+    fn name(&self) -> &'static str {
+        "fragile"
+    }
+
+    fn prepare(&self) -> BoxFuture<'_, Result<(), StreamError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { in_flight: 1, linger: Duration::ZERO, rows: 1 }
+    }
+
+    fn publish(&self, batch: Batch) -> BoxFuture<'_, Published> {
+        Box::pin(async move {
+            assert!(self.panicked.swap(true, Ordering::SeqCst), "as every stream may");
+            let delivered = batch.len() as u64;
+            self.taken.fetch_add(delivered, Ordering::SeqCst);
+            Published { delivered, ..Published::default() }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_stream_that_panics_takes_no_room_from_what_is_committed_later() {
+    let world = Place::shared().direct().world(|settings| only(settings, &[Role::Api])).await;
+    let store = Store::connect(&store_options(&world.settings)).unwrap();
+    let (counters, stream, stop) = (LogCounters::default(), Arc::new(Fragile::default()), CancellationToken::new());
+    // Room for what one expiry commits, and not for two.
+    let (handing_in, inbox) = outbox(OutboxLimits { rows: 4, bytes: 1 << 20 }, counters.clone());
+    let clock = world.service.clock().clone();
+    let publisher = Publisher::new(inbox, Arc::clone(&stream) as Arc<dyn Stream>, counters.clone(), clock.clone());
+    let publishing = tokio::spawn(publisher.run(stop.clone()));
+    let service = Service::new(
+        store.clone(),
+        Arc::new(store.clone()),
+        Arc::clone(&world.log.store),
+        clock,
+        world.service.settings().clone(),
+    );
+    let service = Arc::new(service.publishing(handing_in));
+    let agent = world.agent().await;
+    for nth in 1..=3 {
+        let soon = Timestamp::from_micros(world.now().micros() + 1_000_000).unwrap().to_string();
+        let task = world.task().await;
+        agent.on(&task, "requests", json!({"kind": "feedback", "title": "?", "expires_at": soon})).await.expect(201);
+        at_length("it has expired", async || service.close_what_is_due(10).await.unwrap().expired == 1).await;
+        at_length("it is answered", async || counters.published.get() + counters.unpublished.get() == 3 * nth).await;
+    }
+    stop.cancel();
+    publishing.await.unwrap();
+    assert_eq!((counters.unpublished.get(), counters.published.get()), (3, 6), "the rest is left to the sweep");
+    assert_eq!(stream.taken.load(Ordering::SeqCst), 6);
+    store.close().await;
+    world.prove().await;
 }
