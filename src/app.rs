@@ -328,15 +328,16 @@ impl Mandate {
     }
 }
 
-/// Brings the log's tables and topics up to date, trying until both are there: the service does not wait for them.
+/// Brings the log's tables and topics up to date, trying until both are there or `stop`: the service does not wait for
+/// them, nor does its end. What was begun is finished by the next start.
 async fn prepare_log(log: Log, stop: CancellationToken) {
-    while let Err(fault) = log.migrate().await {
-        tracing::warn!(%fault, "the permanent log is not prepared yet; trying again");
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(PREPARE_AGAIN) => {}
+    let preparing = async {
+        while let Err(fault) = log.migrate().await {
+            tracing::warn!(%fault, "the permanent log is not prepared yet; trying again");
+            tokio::time::sleep(PREPARE_AGAIN).await;
         }
-    }
+    };
+    stop.run_until_cancelled(preparing).await;
 }
 
 /// Whether this process has the role.

@@ -96,6 +96,8 @@ pub struct Service {
     waiting: Arc<Waiting>,
     /// The artifact store; absent where none is set.
     artifacts: Option<Artifacts>,
+    /// The tasks that time closes.
+    closing: time::Closing,
 }
 
 /// What a command led to.
@@ -194,6 +196,7 @@ impl Service {
             outbox: None,
             waiting,
             artifacts: None,
+            closing: time::Closing::default(),
         }
     }
 

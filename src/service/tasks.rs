@@ -90,7 +90,22 @@ impl Service {
 
     /// The same, with how far the log was at that very moment.
     pub async fn look(&self, located: &Located, page: &EventPage) -> Result<LogRead, ServiceError> {
-        let read = self.store.events(located.task.organization, located.id, page).await?;
+        let read = self.look_at_postgres(located, page).await?;
+        self.look_at_archive(located, page, read).await
+    }
+
+    /// The first half of a look: what Postgres has, which of an archived log is how far it is.
+    pub(super) async fn look_at_postgres(&self, located: &Located, page: &EventPage) -> Result<LogRead, ServiceError> {
+        Ok(self.store.events(located.task.organization, located.id, page).await?)
+    }
+
+    /// The second half: of an archived log what the log store has.
+    pub(super) async fn look_at_archive(
+        &self,
+        located: &Located,
+        page: &EventPage,
+        read: LogRead,
+    ) -> Result<LogRead, ServiceError> {
         let Some(digest) = read.archived_digest else { return Ok(read) };
         let (events, more) = self.archived_events(located, page, read.head.last_seq, digest).await?;
         Ok(LogRead { events, more, ..read })

@@ -206,9 +206,15 @@ impl Service {
     /// What came since the last look, and moves on behind it.
     pub async fn next_events(&self, following: &mut Following) -> Result<Vec<Event>, ServiceError> {
         let turn = if following.woken { self.waiting.turn().await } else { None };
+        let (located, page) = (&following.located, &following.page);
         // Boxed: who waits keeps no room for a look.
-        let read = Box::pin(self.look(&following.located, &following.page)).await?;
+        let mut read = Box::pin(self.look_at_postgres(located, page)).await?;
+        // The log store may take its time; that must not be the others'.
         drop(turn);
+        // Who waited for more knows by the head alone that there is none.
+        if !(following.woken && page.after_seq.unwrap_or_default() >= read.head.last_seq) {
+            read = Box::pin(self.look_at_archive(located, page, read)).await?;
+        }
         following.woken = false;
         self.waiting.note(following.place.key, read.head);
         following.seen = read.head;

@@ -175,14 +175,15 @@ impl Store {
         rows.iter().map(swept).collect()
     }
 
-    /// Notes that the log store has each of `tasks` whole up to its `last_seq`. The flag is cleared where `last_seq` is
-    /// still that and the task has been still since `quiet_since`. Rows that somebody holds are passed over: nothing
-    /// waits, and the next round comes.
+    /// Notes that the log store has the events of each of `tasks` up to its `last_seq`, and all that was sent again.
+    /// The flag is cleared where `last_seq` is still that and the task has been still since `quiet_since`. Without
+    /// that, something else is still waited for: no flag is cleared, and what was sent again stays noted. Rows that
+    /// somebody holds are passed over: nothing waits, and the next round comes.
     pub async fn mark_verified(
         &self,
         tasks: &[SweptTask],
         now: Timestamp,
-        quiet_since: Timestamp,
+        quiet_since: Option<Timestamp>,
     ) -> Result<(), StoreError> {
         let (organizations, ids) = keys(&tasks.iter().map(SweptTask::key).collect::<Vec<_>>());
         let query = sqlx::query(
@@ -191,20 +192,21 @@ impl Store {
                 FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS w(organization_id, id, seq)
                 JOIN agent_runtime.tasks t ON t.organization_id = w.organization_id AND t.id = w.id
                 WHERE t.log_archived_at IS NULL
-                    AND (t.verified_seq <> w.seq OR t.republications > 0
+                    AND (t.verified_seq <> w.seq OR (t.republications > 0 AND $5::timestamptz IS NOT NULL)
                         OR (t.dirty AND t.last_seq = w.seq AND t.updated_at <= $5))
                 FOR NO KEY UPDATE OF t SKIP LOCKED
              )
              UPDATE agent_runtime.tasks t SET verified_seq = greatest(t.verified_seq, v.seq), verified_at = $4,
-                republished_at = NULL, republications = 0,
-                dirty = t.dirty AND NOT (t.last_seq = v.seq AND t.updated_at <= $5)
+                republished_at = CASE WHEN $5::timestamptz IS NULL THEN t.republished_at END,
+                republications = CASE WHEN $5::timestamptz IS NULL THEN t.republications ELSE 0 END,
+                dirty = t.dirty AND NOT coalesce(t.last_seq = v.seq AND t.updated_at <= $5, false)
              FROM v WHERE t.organization_id = v.organization_id AND t.id = v.id",
         )
         .bind(organizations)
         .bind(ids)
         .bind(tasks.iter().map(|task| task.last_seq).collect::<Vec<_>>())
         .bind(OffsetDateTime::from(now))
-        .bind(OffsetDateTime::from(quiet_since));
+        .bind(quiet_since.map(OffsetDateTime::from));
         self.run(query).await?;
         Ok(())
     }

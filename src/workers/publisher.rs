@@ -12,7 +12,7 @@ use crate::service::{Clock, LogCounters};
 
 /// The publisher. One a process: it takes what this process commits.
 pub struct Publisher {
-    inbox: Inbox,
+    inbox: Arc<Inbox>,
     stream: Arc<dyn Stream>,
     counters: LogCounters,
     clock: Clock,
@@ -21,7 +21,7 @@ pub struct Publisher {
 impl Publisher {
     /// Takes from `inbox` and gives to `stream`.
     pub fn new(inbox: Inbox, stream: Arc<dyn Stream>, counters: LogCounters, clock: Clock) -> Self {
-        Self { inbox, stream, counters, clock }
+        Self { inbox: Arc::new(inbox), stream, counters, clock }
     }
 
     /// Hands batches over, several at once if the stream wants that, until `stop`; then what still waits, for a bounded
@@ -69,15 +69,17 @@ impl Publisher {
         } else {
             Vec::new()
         };
-        under_way.spawn(async move { Handed { recorded, share, published: stream.publish(batch).await } });
+        let (inbox, counters) = (Arc::clone(&self.inbox), self.counters.clone());
+        let held = Held { inbox, counters, share, rows: batch.len() as u64 };
+        under_way.spawn(async move { Handed { recorded, held, published: stream.publish(batch).await } });
     }
 
     fn note(&self, done: Result<Handed, tokio::task::JoinError>) {
-        let Ok(Handed { recorded, share, published }) = done else {
-            tracing::error!("handing over ended without an answer");
+        let Ok(Handed { recorded, held, published }) = done else {
+            tracing::error!("handing over ended without an answer; the sweep sends it again");
             return;
         };
-        self.inbox.settle(share);
+        held.answered();
         let Published { delivered, failed, refused, fault } = published;
         self.counters.published.inc_by(delivered);
         self.counters.unpublished.inc_by(failed);
@@ -102,6 +104,29 @@ impl Publisher {
 struct Handed {
     /// When its rows were recorded, if they are in the store once acknowledged.
     recorded: Vec<Timestamp>,
-    share: Share,
+    held: Held,
     published: Published,
+}
+
+/// What a batch takes of the outbox's limits, given back when this is dropped: publishing may end by a panic too, and
+/// then none of its rows counts as handed over.
+struct Held {
+    inbox: Arc<Inbox>,
+    counters: LogCounters,
+    share: Share,
+    /// Of which nobody has said what became of them.
+    rows: u64,
+}
+
+impl Held {
+    fn answered(mut self) {
+        self.rows = 0;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.inbox.settle(self.share);
+        self.counters.unpublished.inc_by(self.rows);
+    }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use mandate::domain::time::Timestamp;
+use mandate::service::ServiceError;
+use serde_json::{Value, json};
 use sqlx::Connection as _;
 use uuid::Uuid;
 
-use crate::support::{World, eventually};
+use crate::support::{Client, World, eventually};
 use crate::writers::{Writers, assert_kept, settled, tasks, unavailable};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -124,4 +126,97 @@ async fn probes_tell_a_database_that_hangs_sooner_than_callers_would() {
     assert!(metrics.status == 200 && metrics.text.contains("mandate_open_sessions"), "{metrics:?}");
     lock.rollback().await.unwrap();
     eventually("the service is ready again", async || ada.get("//readyz").await.status == 200).await;
+}
+
+/// Asks on a task for what expires in two seconds.
+async fn asks(world: &World, agent: &Client, task: &str) {
+    let soon = Timestamp::from_micros(world.now().micros() + 2_000_000).unwrap().to_string();
+    agent.on(task, "requests", json!({"kind": "feedback", "title": "?", "expires_at": soon})).await.expect(201);
+}
+
+/// How many requests expired and were not closed yet.
+async fn overdue(world: &World) -> i64 {
+    let due = "SELECT count(*) FROM agent_runtime.requests WHERE status = 'open' AND expires_at <= clock_timestamp()";
+    sqlx::query_scalar(due).fetch_one(&world.db).await.unwrap()
+}
+
+async fn closed(world: &World, task: &str) -> bool {
+    world.person("ada").get(&format!("/agent-tasks/{task}")).await.expect(200)["status"] == "closed"
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn tasks_that_somebody_holds_keep_no_other_from_being_closed_by_time() {
+    let world = World::with(|settings| {
+        settings.server.request_timeout_seconds = 600;
+        settings.database.statement_timeout_seconds = 600;
+    })
+    .await;
+    let agent = world.agent().await;
+    // The row of the one is held, and of the other the row of its parent, to which its close is told.
+    let (held, parent) = (world.task().await, world.task().await);
+    let child = json!({"agent_slug": world.seed.agent.slug, "title": "A part", "description": ""});
+    let child = agent.on(&parent, "children", child).await.expect(201).clone();
+    let child = child["short_id"].as_str().unwrap();
+    let mut others = Vec::new();
+    for _ in 0..6 {
+        others.push(world.task().await);
+    }
+    for task in [&held, child].into_iter().chain(others.iter().map(String::as_str)) {
+        asks(&world, &agent, task).await;
+    }
+    eventually("all are overdue", async || overdue(&world).await == 8).await;
+    let mut db = sqlx::PgConnection::connect(&world.database_url).await.unwrap();
+    let mut lock = db.begin().await.unwrap();
+    let hold = "SELECT id FROM agent_runtime.tasks WHERE short_number = ANY($1) FOR UPDATE";
+    let numbers = [&held, &parent].map(|task| task.trim_start_matches("T-").parse::<i64>().unwrap());
+    sqlx::query(hold).bind(&numbers[..]).execute(&mut *lock).await.unwrap();
+    let patience = Duration::from_secs(30);
+    let step = tokio::time::timeout(patience, world.step()).await.expect("the step waits with those that are held");
+    assert_eq!((step.expired, step.failed), (6, 2), "{step:?}");
+    for task in &others {
+        assert!(closed(&world, task).await, "{task}");
+    }
+    // What is due later is not held up either, and nobody waits twice for what is held.
+    let later = world.task().await;
+    asks(&world, &agent, &later).await;
+    eventually("it is overdue too", async || overdue(&world).await == 3).await;
+    let step = tokio::time::timeout(patience, world.step()).await.expect("the step waits with those that are held");
+    assert_eq!((step.expired, step.failed), (1, 0), "{step:?}");
+    assert!(closed(&world, &later).await && !closed(&world, &held).await && !closed(&world, child).await);
+    lock.rollback().await.unwrap();
+    eventually("those are closed too", async || closed(&world, &held).await && closed(&world, child).await).await;
+    assert!(world.step().await.is_idle());
+    settled(&world.db).await;
+    world.prove().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_time_closes_is_closed_although_one_kind_of_it_cannot_be_looked_for() {
+    let world = World::new().await;
+    let set_limit = "UPDATE agent_directory.agents SET task_timeout_seconds = $1";
+    sqlx::query(set_limit).bind(Some(600)).execute(&world.db).await.unwrap();
+    let agent = world.agent().await;
+    let (timed, _) = world.working(&agent).await;
+    sqlx::query(set_limit).bind(None::<i32>).execute(&world.db).await.unwrap();
+    let asked = world.task().await;
+    asks(&world, &agent, &asked).await;
+    // A session that is to be looked at, and cannot be.
+    sqlx::raw_sql(
+        "UPDATE agent_runtime.sessions SET check_at = now();
+         CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'this index cannot be read'; END $$;
+         CREATE TRIGGER refuse BEFORE UPDATE OF check_at ON agent_runtime.sessions
+            FOR EACH ROW EXECUTE FUNCTION public.refuse()",
+    )
+    .execute(&world.db)
+    .await
+    .unwrap();
+    eventually("the request is overdue", async || overdue(&world).await == 1).await;
+    world.skew_clock(610);
+    let step = world.service.close_what_is_due(100).await;
+    assert!(matches!(step, Err(ServiceError::Internal(_))), "{step:?}");
+    assert_eq!((closed(&world, &asked).await, closed(&world, &timed).await), (true, true));
+    let reason: Value = world.person("ada").get(&format!("/agent-tasks/{timed}")).await.expect(200)["outcome"].clone();
+    assert_eq!(reason, "exceeded_ceiling");
+    world.prove().await;
 }

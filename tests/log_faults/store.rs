@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use mandate::config::Role;
+use mandate::domain::ids::{AccountId, AgentId, OrganizationId, TaskId};
+use mandate::domain::log_page::EventPage;
+use mandate::service::caller::{Located, Ownership};
 use mandate::service::sweep::SweepError;
+use mandate::service::waiting::Following;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
 
 use crate::place::{Place, at_length, only, outage};
 use crate::proof::{archived, end_and_prove};
@@ -105,6 +110,88 @@ async fn a_log_store_that_hangs_holds_up_nothing_but_its_own_reads_and_those_end
     clickhouse.thaw();
     let written = writers.end().await;
     end_and_prove(&world, &place, &tasks, &written).await;
+}
+
+/// A reader of the task who has seen all of it.
+async fn follower(world: &World, task: &str) -> Following {
+    let row = world.person("ada").get(&format!("/agent-tasks/{task}")).await.expect(200).clone();
+    let id = |name: &str| row[name].as_str().unwrap().parse::<Uuid>().unwrap();
+    let ownership = Ownership {
+        organization: OrganizationId(world.seed.organization_id),
+        agent: AgentId(id("agent_id")),
+        account: AccountId(id("service_account_id")),
+        created_by: None,
+        parent_agent: None,
+    };
+    let located = Located { id: TaskId(id("id")), task: ownership };
+    let page = EventPage { after_seq: row["last_seq"].as_i64(), limit: 100, ..EventPage::default() };
+    let mut following = world.service.follow(located, page).unwrap();
+    assert_eq!(world.service.next_events(&mut following).await.unwrap(), []);
+    following
+}
+
+/// More readers than are woken at once.
+const CROWD: usize = 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_that_wait_for_the_log_store_keep_no_turn_from_those_of_living_tasks() {
+    let clickhouse = ClickHouseServer::start();
+    let place = Place::shared().on_clickhouse(clickhouse.url()).direct();
+    let world = place.world(|settings| only(settings, &[Role::Api, Role::Publisher])).await;
+    let (agent, tasks) = (world.agent().await, tasks(&world, 3).await);
+    let [behind, at_head, living] = &tasks[..] else { panic!("{tasks:?}") };
+    let mut waiting = Vec::new();
+    for _ in 0..CROWD {
+        waiting.push(follower(&world, behind).await);
+    }
+    for task in [behind, at_head] {
+        agent.finish(task).await.expect(200);
+    }
+    let mut done = Vec::new();
+    for _ in 0..CROWD {
+        done.push(follower(&world, at_head).await);
+    }
+    let archived = "SELECT count(*) FROM agent_runtime.tasks WHERE log_archived_at IS NOT NULL";
+    at_length("both logs are archived", async || {
+        world.sweep().await;
+        sqlx::query_scalar::<_, i64>(archived).fetch_one(&world.db).await.unwrap() == 2
+    })
+    .await;
+    let mut live = follower(&world, living).await;
+    clickhouse.freeze();
+    world.service.look_for_news().await.unwrap();
+    let waiting: Vec<_> = waiting
+        .into_iter()
+        .map(|mut following| {
+            let service = world.service.clone();
+            tokio::spawn(async move {
+                assert!(following.news().await);
+                service.next_events(&mut following).await
+            })
+        })
+        .collect();
+    for nth in 0..100 {
+        agent.append(living, json!([{"type": "turn", "payload": {"body": "on"}}])).await.expect(201);
+        let read = timeout(PROMPT, async {
+            assert!(live.news().await);
+            world.service.next_events(&mut live).await.unwrap()
+        });
+        let read = read.await.unwrap_or_else(|_| panic!("event {nth} waits with the log store"));
+        assert_eq!(read.len(), 1);
+    }
+    // Who has seen all of it needs no store to know that nothing more comes.
+    for mut following in done {
+        assert!(timeout(PROMPT, following.news()).await.unwrap());
+        let read = timeout(PROMPT, world.service.next_events(&mut following)).await.expect("it asks the log store");
+        assert_eq!(read.unwrap(), []);
+        assert!(following.is_closed() && !following.has_more());
+    }
+    assert!(waiting.iter().all(|read| !read.is_finished()), "the log store does not hang");
+    clickhouse.thaw();
+    for read in waiting {
+        let read = read.await.unwrap().unwrap();
+        assert_eq!(read.last().unwrap().event_type, "outcome.set");
+    }
 }
 
 /// What waits on the stream for a log store that was away is late, not lost: sent again, all of it would come twice.

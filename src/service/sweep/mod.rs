@@ -30,6 +30,8 @@ const PATIENCE_DOUBLINGS_MAX: i32 = 4;
 const ANSWER_PATIENCE: u32 = 10;
 /// How long a round goes on archiving; the next one then looks first whether anything is missing.
 const ARCHIVING_MAX: Duration = Duration::from_secs(30);
+/// How long a round that is told to stop may go on with what it is at: a log store that hangs answers nobody.
+const END_MAX: Duration = Duration::from_secs(2);
 
 /// Settings of the sweep.
 #[derive(Debug, Clone, Copy)]
@@ -100,6 +102,9 @@ pub struct Sweep {
     aside: Mutex<HashSet<Key>>,
     /// The version under which each of these logs was last written anew by this sweep.
     rewritten: Mutex<HashMap<Key, u64>>,
+    /// When the oldest row of each of these ledgers was recorded that was not lost when it was last looked at, and may
+    /// be by now. Looking at a ledger asks the log store for all of its rows.
+    ledgers: Mutex<HashMap<Key, Timestamp>>,
     stop: CancellationToken,
 }
 
@@ -138,6 +143,7 @@ impl Sweep {
             unsent: Mutex::default(),
             aside: Mutex::default(),
             rewritten: Mutex::default(),
+            ledgers: Mutex::default(),
             stop,
         }
     }
@@ -159,7 +165,12 @@ impl Sweep {
         let held = done.clone().drop_guard();
         let keeper = tokio::spawn(keep_lease(self.store.clone(), self.holder, ttl, done, Arc::clone(&taken)));
         let mut round = self.begin();
-        let result = self.both_lists(&mut round, &taken).await;
+        let result = tokio::select! {
+            biased;
+            result = self.both_lists(&mut round, &taken) => result,
+            // What it was at is wholly done or not, and the next round looks again.
+            () = self.end_is_over() => Ok(()),
+        };
         drop(held);
         // The keeper only ends early by a panic, and then the lease ends by itself.
         let _ = keeper.await;
@@ -171,6 +182,12 @@ impl Sweep {
         };
         self.store.release_worker_lease(LEASE, self.holder).await?;
         result
+    }
+
+    /// Ends when a round that was told to stop has had its time.
+    async fn end_is_over(&self) {
+        self.stop.cancelled().await;
+        tokio::time::sleep(END_MAX).await;
     }
 
     /// Puts the logs that were left, because the store contradicted them, back on the list; answers how many.
@@ -234,7 +251,8 @@ impl Sweep {
         let (mut whole, other) = self.compare(tasks, round).await?;
         if !other.is_empty() {
             let (mended, prefixes) = self.mend(other, round).await?;
-            self.note_verified(prefixes).await?;
+            self.note_verified(prefixes.arrived).await?;
+            self.note_awaited(prefixes.awaited).await?;
             // Where what was sent again is in the store already, the same look can end what it began.
             if !mended.is_empty() && self.stream.lands() {
                 let again = self.store.swept_tasks(&mended).await?;
@@ -318,13 +336,23 @@ impl Sweep {
     }
 
     /// Notes tasks as found whole, up to the `last_seq` that each carries.
-    async fn note_verified(&self, mut verified: Vec<SweptTask>) -> Result<(), SweepError> {
+    async fn note_verified(&self, verified: Vec<SweptTask>) -> Result<(), SweepError> {
+        let quiet_since = self.clock.now().minus(self.settings.quiet);
+        self.note(verified, Some(quiet_since)).await
+    }
+
+    /// The same of tasks of which something else is waited for: they stay on the list, and what was sent again is still
+    /// given its time.
+    async fn note_awaited(&self, verified: Vec<SweptTask>) -> Result<(), SweepError> {
+        self.note(verified, None).await
+    }
+
+    async fn note(&self, mut verified: Vec<SweptTask>, quiet_since: Option<Timestamp>) -> Result<(), SweepError> {
         if verified.is_empty() {
             return Ok(());
         }
-        let now = self.clock.now();
         verified.sort_by_key(SweptTask::key);
-        Ok(self.store.mark_verified(&verified, now, now.minus(self.settings.quiet)).await?)
+        Ok(self.store.mark_verified(&verified, self.clock.now(), quiet_since).await?)
     }
 
     /// Counts that the store contradicts a log, and says so when it is left for good.

@@ -10,6 +10,7 @@ use super::ledger::Ledger;
 use super::round::{Key, Round};
 use super::{Answering, PATIENCE_DOUBLINGS_MAX, Sweep, SweepError};
 use crate::domain::ids::ReportId;
+use crate::domain::task::Pinned;
 use crate::domain::time::Timestamp;
 use crate::log::{Batch, Coverage, EventRow, Published, UsageRow};
 use crate::store::{LogPart, SweptTask, VERIFY_FAILURES_MAX};
@@ -30,19 +31,29 @@ struct Parcel {
     tasks: Vec<SweptTask>,
 }
 
+/// Tasks whose events the store has up to the `last_seq` that each carries, and not to their end.
+#[derive(Default)]
+pub(super) struct Prefixes {
+    /// Everything that was sent again has arrived.
+    pub arrived: Vec<SweptTask>,
+    /// Rows of the ledger are missing, or something was sent again just now.
+    pub awaited: Vec<SweptTask>,
+}
+
 impl Sweep {
     /// Looks closer at tasks that the store does not have whole: what is missing is sent again, what no log can have is
     /// counted. Answers the tasks of which rows were sent and taken, and those of which the store has more than was
-    /// known, each with that as its `last_seq`.
-    pub(super) async fn mend(&self, other: Other, round: &mut Round) -> Result<(Vec<Key>, Vec<SweptTask>), SweepError> {
+    /// known.
+    pub(super) async fn mend(&self, other: Other, round: &mut Round) -> Result<(Vec<Key>, Prefixes), SweepError> {
         // Read after the store was: what is in the store was committed before, so no row of it can be ahead of this.
         let keys: Vec<_> = other.keys().copied().collect();
-        let (mut mended, mut prefixes, mut parcel) = (Vec::new(), Vec::new(), Parcel::default());
+        let (mut mended, mut found, mut parcel) = (Vec::new(), Vec::new(), Parcel::default());
         for task in self.store.swept_tasks(&keys).await? {
             let Some((_, coverage)) = other.get(&task.key()) else { continue };
             if coverage.is_prefix() && coverage.max_seq > task.verified_seq && coverage.max_seq <= task.last_seq {
                 // A busy task is never whole at the moment of the look; as far as it is, it need not be looked at again.
-                prefixes.push(SweptTask { last_seq: coverage.max_seq, ..task.clone() });
+                let prefix = SweptTask { last_seq: coverage.max_seq, ..task.clone() };
+                found.push((prefix, coverage.reports < task.reports));
             }
             if let Err(error) = self.mend_one(&task, coverage, &mut parcel, round).await {
                 let error = self.check_log(error).await?;
@@ -53,6 +64,11 @@ impl Sweep {
             }
         }
         self.send_parcel(parcel, &mut mended, round).await?;
+        let mut prefixes = Prefixes::default();
+        for (prefix, lacks_reports) in found {
+            let awaited = lacks_reports || mended.contains(&prefix.key());
+            if awaited { &mut prefixes.awaited } else { &mut prefixes.arrived }.push(prefix);
+        }
         Ok((mended, prefixes))
     }
 
@@ -78,8 +94,14 @@ impl Sweep {
             return Ok(self.store.leave(task).await?);
         }
         let later = round.waiting.contains(&task.key()) || round.is_in_vain() || self.stop.is_cancelled();
-        let Some(lost_before) = self.lost_before(task).filter(|_| !later) else { return Ok(()) };
-        let (missing, known_reports) = self.missing(task, coverage).await?;
+        let Some(lost_before) = self.waited_before(task).filter(|_| !later) else { return Ok(()) };
+        // The events say nothing of the ledger: its rows take their own way.
+        let (looks_at_events, lacks_reports) = (may_lack(task, lost_before), coverage.reports < task.reports);
+        if !(looks_at_events || lacks_reports && self.ledger_is_due(task)) {
+            return Ok(());
+        }
+        let missing = if looks_at_events { self.missing_events(task, coverage).await? } else { Vec::new() };
+        let known_reports = if lacks_reports { self.known_reports(task, coverage).await? } else { HashSet::new() };
         let ranges = ranges(&missing);
         // At least one look, for the ledger, when no event is missing.
         let looks = if ranges.is_empty() { vec![(0, 0)] } else { ranges };
@@ -91,11 +113,8 @@ impl Sweep {
             let lost = |at: Timestamp| at <= lost_before;
             let events = part.events.iter().filter(|event| lost(event.recorded_at) && missing.contains(&event.seq));
             parcel.batch.events.extend(events.map(|event| EventRow::new(pinned, event, AGAIN, None)));
-            let mut ledger = Ledger::of(task, LEDGER_CHUNK);
-            while number == 0 && coverage.reports < task.reports && parcel.batch.len() < BATCH_ROWS {
-                let Some(rows) = ledger.next(&self.store).await? else { break };
-                let rows = rows.iter().filter(|(_, row)| lost(row.recorded_at) && !known_reports.contains(&row.id));
-                parcel.batch.usage.extend(rows.map(|(account, row)| UsageRow::new(pinned, *account, row, AGAIN, None)));
+            if number == 0 && lacks_reports {
+                self.add_reports(task, pinned, &known_reports, lost_before, &mut parcel.batch).await?;
             }
             if parcel.batch.len() >= BATCH_ROWS {
                 // The rest of a long log comes in the rounds that follow.
@@ -108,31 +127,68 @@ impl Sweep {
         Ok(())
     }
 
-    /// The seqs that the store lacks, ascending, and the reports that it has. Asks only what the counts do not tell.
-    async fn missing(
+    /// Adds the rows of the ledger that are lost, as far as they fit, and notes when the next one can be.
+    async fn add_reports(
         &self,
         task: &SweptTask,
-        coverage: &Coverage,
-    ) -> Result<(Vec<i64>, HashSet<ReportId>), SweepError> {
-        let (organization, id) = task.key();
-        let missing = if coverage.is_prefix() {
-            (coverage.max_seq + 1..=task.last_seq).collect()
-        } else {
-            let stored: HashSet<i64> = self.log.seqs(organization, id).await?.into_iter().collect();
-            (1..=task.last_seq).filter(|seq| !stored.contains(seq)).collect()
-        };
-        let reports = if coverage.reports == 0 || coverage.reports >= task.reports {
-            HashSet::new()
-        } else {
-            self.log.report_ids(organization, id).await?.into_iter().collect()
-        };
-        Ok((missing, reports))
+        pinned: &Pinned,
+        known: &HashSet<ReportId>,
+        lost_before: Timestamp,
+        batch: &mut Batch,
+    ) -> Result<(), SweepError> {
+        let (mut ledger, mut next) = (Ledger::of(task, LEDGER_CHUNK), self.clock.now());
+        while batch.len() < BATCH_ROWS {
+            let Some(rows) = ledger.next(&self.store).await? else {
+                self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).insert(task.key(), next);
+                break;
+            };
+            for (account, row) in rows.iter().filter(|(_, row)| !known.contains(&row.id)) {
+                if row.recorded_at <= lost_before {
+                    batch.usage.push(UsageRow::new(pinned, *account, row, AGAIN, None));
+                } else {
+                    next = next.min(row.recorded_at);
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// How old an entry of `task` must be to count as lost, or `None` while none is, or what was sent last, or waited
-    /// for a log store that was away, may still arrive. Asks nobody, so that a store that is behind is not asked about
-    /// every task in every round.
+    /// Whether a row of the ledger can be lost that the last look at it did not find lost.
+    fn ledger_is_due(&self, task: &SweptTask) -> bool {
+        let lost_before = self.clock.now().minus(self.settings.patience);
+        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        ledgers.retain(|_, oldest| *oldest > lost_before);
+        !ledgers.contains_key(&task.key())
+    }
+
+    /// The seqs that the store lacks, ascending. Asks only what the counts do not tell.
+    async fn missing_events(&self, task: &SweptTask, coverage: &Coverage) -> Result<Vec<i64>, SweepError> {
+        if coverage.is_prefix() {
+            return Ok((coverage.max_seq + 1..=task.last_seq).collect());
+        }
+        let (organization, id) = task.key();
+        let stored: HashSet<i64> = self.log.seqs(organization, id).await?.into_iter().collect();
+        Ok((1..=task.last_seq).filter(|seq| !stored.contains(seq)).collect())
+    }
+
+    /// The reports that the store has. Asks only what the counts do not tell.
+    async fn known_reports(&self, task: &SweptTask, coverage: &Coverage) -> Result<HashSet<ReportId>, SweepError> {
+        if coverage.reports == 0 {
+            return Ok(HashSet::new());
+        }
+        let (organization, id) = task.key();
+        Ok(self.log.report_ids(organization, id).await?.into_iter().collect())
+    }
+
+    /// How old an event of `task` must be to count as lost, or `None` while none is, or what was sent last may still
+    /// arrive. Asks nobody, so that a store that is behind is not asked about every task in every round.
     pub(super) fn lost_before(&self, task: &SweptTask) -> Option<Timestamp> {
+        self.waited_before(task).filter(|lost_before| may_lack(task, *lost_before))
+    }
+
+    /// How old a row of `task` must be to count as lost, or `None` while what was sent last, or waited for a log store
+    /// that was away, may still arrive.
+    fn waited_before(&self, task: &SweptTask) -> Option<Timestamp> {
         let now = self.clock.now();
         let doublings = task.republications.clamp(0, PATIENCE_DOUBLINGS_MAX);
         let patience = self.settings.patience * 2_u32.pow(doublings.unsigned_abs());
@@ -143,9 +199,7 @@ impl Sweep {
             Answering::Since(at) => self.stream.lands() || at <= lost_before,
             Answering::Always | Answering::No => true,
         };
-        // Where the log is known to be whole up to an entry, nothing older than the next one can be lost.
-        let old = task.unverified_since.is_none_or(|since| since <= lost_before);
-        (waited && caught_up && old).then_some(lost_before)
+        (waited && caught_up).then_some(lost_before)
     }
 
     /// Sends the rows of several tasks together and notes what became of each.
@@ -226,6 +280,12 @@ impl Sweep {
         self.store.mark_republished(task, self.clock.now()).await?;
         Ok(true)
     }
+}
+
+/// Whether an event that old can be lost: where the log is known to be whole up to an entry, nothing older than the
+/// next one can.
+fn may_lack(task: &SweptTask, lost_before: Timestamp) -> bool {
+    task.unverified_since.is_none_or(|since| since <= lost_before)
 }
 
 /// `seqs`, ascending, as ranges that are read at once: a range may span others when that reads little more.
