@@ -49,13 +49,13 @@ async fn a_folder_that_is_made_is_for_nobody_else_on_the_machine() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let folder = tempfile::tempdir().unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
-    let made = folder.path().join("made/by/itself");
-    open(&made);
-    assert_eq!(mode(&made), 0o700);
+    let fresh = folder.path().join("made/by/itself");
+    open(&fresh);
+    assert_eq!(mode(&fresh), 0o700);
     // One that was shared on purpose stays so.
-    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o750)).unwrap();
-    open(&made);
-    assert_eq!(mode(&made), 0o750);
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o750)).unwrap();
+    open(&fresh);
+    assert_eq!(mode(&fresh), 0o750);
 }
 
 #[tokio::test]
