@@ -11,6 +11,9 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use super::REDACTED;
 use super::keys::{is_common_word, is_one_of, is_secret_name};
 
+#[cfg(test)]
+mod tests;
+
 /// One of these stands in every secret name.
 pub(super) const NAME_CUES: &[&str] = &[
     "pass",
@@ -86,8 +89,7 @@ pub(super) fn assignment(text: &str, cue: Range<usize>, found: &mut Vec<Range<us
         None if all_capitals && at == end + 1 && bytes[end] == b'=' => Written::Shell,
         None => Written::Bare,
     };
-    let whole = to < judged.len() || judged.len() == bytes.len();
-    if !is_secret(&bytes[from..to], written, is_common_word(name)) || (whole && !stands_alone(bytes, to, quote)) {
+    if !is_secret(&bytes[from..to], written, is_common_word(name)) || !stands_alone(bytes, to, quote) {
         return end;
     }
     let to = value_end(bytes, from, quote);
@@ -105,9 +107,9 @@ pub(super) fn scheme(text: &str, cue: Range<usize>, found: &mut Vec<Range<usize>
         return;
     }
     let to = credentials_end(bytes, from);
-    let credentials = &bytes[from..to.min(from + JUDGED_MAX)];
+    let credentials = &bytes[from..to];
     let secret = if text[cue].eq_ignore_ascii_case("basic") {
-        is_basic(&bytes[from..to])
+        is_basic(credentials)
     } else {
         credentials.len() >= 12 && is_mixed(credentials) && !is_digest(credentials)
     };

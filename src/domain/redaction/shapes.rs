@@ -5,6 +5,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+#[cfg(test)]
+mod tests;
+
 /// Shapes that nothing else has: the literals of which one occurs in every match, and the pattern.
 ///
 /// Every pattern takes all letters and digits that follow, so that nothing is left beside a hidden token that could
@@ -136,8 +139,10 @@ pub(super) fn find(text: &str, found: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether some part between hyphens is too long and too mixed to be a word.
+/// Whether some part between hyphens is too long and too mixed to be a word, or all of it to be words: capitals and
+/// digits among so many letters.
 fn is_random(token: &str) -> bool {
     let mixed = |part: &str| part.contains(|c: char| c.is_ascii_digit()) && part.contains(char::is_alphabetic);
-    token.split('-').any(|part| part.len() >= 12 && mixed(part)) || (token.len() >= 48 && mixed(token))
+    token.split('-').any(|part| part.len() >= 12 && mixed(part))
+        || (token.len() >= 48 && mixed(token) && token.contains(char::is_uppercase))
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::domain::json::scan;
 
 /// Letters and digits as a token has them. Tokens are put together here, so that no file of ours looks leaked.
-fn opaque(length: usize) -> String {
+pub(super) fn opaque(length: usize) -> String {
     "a1B2c3D4e5F6g7H8i9J0".chars().cycle().take(length).collect()
 }
 
@@ -44,7 +44,7 @@ pub(super) fn redacted(text: &str) -> String {
     redact_text(text).unwrap_or_else(|| text.to_owned())
 }
 
-fn kept(text: &str) {
+pub(super) fn kept(text: &str) {
     assert_eq!(redact_text(text), None, "{text}");
 }
 
