@@ -167,9 +167,9 @@ async fn tasks_that_somebody_holds_keep_no_other_from_being_closed_by_time() {
     eventually("all are overdue", async || overdue(&world).await == 8).await;
     let mut db = sqlx::PgConnection::connect(&world.database_url).await.unwrap();
     let mut lock = db.begin().await.unwrap();
-    let hold = "SELECT id FROM agent_runtime.tasks WHERE short_number = ANY($1) FOR UPDATE";
+    let lock_rows = "SELECT id FROM agent_runtime.tasks WHERE short_number = ANY($1) FOR UPDATE";
     let numbers = [&held, &parent].map(|task| task.trim_start_matches("T-").parse::<i64>().unwrap());
-    sqlx::query(hold).bind(&numbers[..]).execute(&mut *lock).await.unwrap();
+    sqlx::query(lock_rows).bind(&numbers[..]).execute(&mut *lock).await.unwrap();
     let patience = Duration::from_secs(30);
     let step = tokio::time::timeout(patience, world.step()).await.expect("the step waits with those that are held");
     assert_eq!((step.expired, step.failed), (6, 2), "{step:?}");
