@@ -216,8 +216,8 @@ part! {
         lease_seconds: u64 = 30; 1..=3_600,
         /// How many tasks the sweep compares at once.
         sweep_batch: u32 = 500; 1..=10_000,
-        /// How old an entry must be before the sweep takes it for lost, in seconds; after each time that it was sent
-        /// again, twice as long as before, up to 16 times as long.
+        /// How old an entry or a report must be before the sweep takes it for lost, in seconds; after each time that it
+        /// was sent again, twice as long as before, up to 16 times as long.
         patience_seconds: u64 = 60; 0..=86_400,
         /// How long a task must have been still before the sweep takes it off its list, in seconds: taking a busy one off
         /// and putting it on again would cost its appends more.
