@@ -181,7 +181,8 @@ part! {
     SessionSettings: "sessions" {
         /// How often a harness is asked to send a heartbeat, in seconds.
         heartbeat_interval_seconds: u64 = 30; 1..=3_600,
-        /// After how long without a sign of life a session is closed as `heartbeat_lost`, in seconds.
+        /// After how long without a sign of life a session is closed as `heartbeat_lost`, in seconds; at least twice the
+        /// interval.
         timeout_seconds: u64 = 300; 2..=86_400,
     }
 }

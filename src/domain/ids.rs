@@ -182,6 +182,12 @@ mod tests {
 
     #[test]
     fn a_slug_is_its_text() {
-        assert_eq!("shop-1".parse::<Slug>().as_ref().map(Slug::as_str), Ok("shop-1"));
+        for text in ["shop-1", "7", "a.b_c", &"a".repeat(SLUG_MAX)] {
+            assert_eq!(text.parse::<Slug>().as_ref().map(Slug::as_str), Ok(text));
+        }
+        let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+        for text in ["", "-a", ".a", "_a", "A", "a b", "ä", id, &"a".repeat(SLUG_MAX + 1)] {
+            assert_eq!(text.parse::<Slug>(), Err(SlugError), "{text}");
+        }
     }
 }

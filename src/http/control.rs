@@ -28,7 +28,8 @@ pub struct Because {
 #[schema(example = json!({"reason": "no longer needed", "force": false, "cascade": true}))]
 #[allow(dead_code, reason = "describes the body; it is read field by field, so that one answer names every fault")]
 pub struct Cancel {
-    /// At most 1,000 characters.
+    /// At most 1,000 characters. It stands in the log with the cancel itself; a later call changes no control, so its
+    /// reason is kept nowhere.
     reason: Option<String>,
     /// On a second cancel: close the task now, without the harness. Ignored on a first one.
     force: Option<bool>,
