@@ -27,13 +27,13 @@ pub(super) struct KeyTexts {
 /// Reads the folder; makes it and its first key if need be.
 pub(super) fn load_or_create(folder: &Path) -> Result<KeyTexts, KeyError> {
     prepare(folder)?;
-    // The current key is read before the retired ones: a rotation in between then shows a key twice, never not at all.
-    let current = current_or_create(folder)?;
-    Ok(KeyTexts { current, retired: read_retired(folder)? })
+    current_or_create(folder)?;
+    load(folder)
 }
 
 /// Reads the folder as it is, and makes nothing.
 pub(super) fn load(folder: &Path) -> Result<KeyTexts, KeyError> {
+    // The current key is read before the retired ones: a rotation in between then shows a key twice, never not at all.
     let current = read_private(&folder.join(CURRENT))?;
     Ok(KeyTexts { current, retired: read_retired(folder)? })
 }

@@ -125,18 +125,23 @@ impl KeyRing {
         Ok(self.current_kid())
     }
 
-    /// Reads the folder again if it has changed. What cannot be read leaves the keys as they are, until it changes again.
+    /// Reads the folder again if it has changed. What cannot be read leaves the keys as they are, and is tried again the
+    /// next time: what was in the way, such as a file's rights, need not change the folder.
     fn refresh(&self) {
         let Some(folder) = &self.folder else { return };
         // Taken first: what changes during the reading is a change the next time.
         let Some(stamp) = key_folder::stamp(&folder.path) else { return };
         let mut seen = folder.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.replace(stamp) == Some(stamp) {
+        if *seen == Some(stamp) {
             return;
         }
         match key_folder::load(&folder.path).and_then(|texts| Keys::read(&texts)) {
-            Ok(keys) if keys.public == self.keys().public => {}
-            Ok(keys) => self.replace(keys),
+            Ok(keys) => {
+                if keys.public != self.keys().public {
+                    self.replace(keys);
+                }
+                *seen = Some(stamp);
+            }
             Err(error) => tracing::error!(%error, "the signing keys have changed and cannot be read"),
         }
     }

@@ -54,6 +54,10 @@ impl Service {
         }
         let refused = match self.delegate_anew(call, located, origin.clone(), new).await {
             Err(refused @ ServiceError::Refused(_)) => refused,
+            Ok(repeat) if repeat.replay.is_some() => {
+                self.lives(located, session).await?;
+                return Ok(repeat);
+            }
             other => return other,
         };
         // Another call with the key may have been first, and be what refuses this one.
@@ -106,14 +110,13 @@ impl Service {
         let project_slug = self.primary_project(organization, body.project_id).await?;
         let owner = parent.task().facts().owner.clone();
         let created = super::create::pinned(agent, body, project_slug, origin, owner, key)?;
-        self.write_child(&order, call, located, new.session, created, asked).await
+        self.write_child(&order, call, new.session, created, asked).await
     }
 
     async fn write_child(
         &self,
         order: &Order<'_>,
         call: &Call,
-        located: &Located,
         session: Checked<Option<SessionId>>,
         created: TaskCreated,
         asked: bool,
@@ -138,10 +141,7 @@ impl Service {
                 }
                 Ok(Err(refusal)) => return Err(refusal.into()),
                 Err(CommitError::Conflict) => self.counters.conflict(),
-                Err(CommitError::DuplicateKey) => {
-                    self.lives(located, session.ok().flatten()).await?;
-                    return self.created_by_another(call, &created).await;
-                }
+                Err(CommitError::DuplicateKey) => return self.created_by_another(call, &created).await,
                 Err(CommitError::AgentDeleted) => {
                     return Err(Refusal::invalid("/agent_slug", "names no agent of the organization").into());
                 }

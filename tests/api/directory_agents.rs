@@ -297,7 +297,8 @@ async fn the_emergency_stop_closes_every_open_task_of_the_agent_and_nothing_else
         let refused = world.person(person).post_nothing("/agents/reviewer/stop").await;
         assert_eq!(refused.refused(403, "permission_denied")["permission"], "agent_task:manage");
     }
-    agent.post_nothing("/agents/reviewer/stop").await.refused(403, "permission_denied");
+    let refused = agent.post_nothing("/agents/reviewer/stop").await;
+    assert_eq!(refused.refused(403, "permission_denied")["permission"], "agent_task:manage");
     oscar.post_nothing("/agents/nobody/stop").await.refused(404, "not_found");
     oscar.post_raw("/agents/reviewer/stop", "{").await.refused(400, "invalid_json");
     assert_eq!(world.footprint().await, before);

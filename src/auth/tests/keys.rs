@@ -143,6 +143,15 @@ fn a_folder_that_is_damaged_or_away_leaves_the_keys_as_they_are() {
     fs::write(folder.join("current.pem"), "half a k").unwrap();
     let signed = ring.sign_jws(b"{}", "test");
     assert!(ring.verify_jws(&signed, "test").is_ok());
+    // What others could read is not taken, and is once only its rights have changed.
+    let next = SigningKey::generate().unwrap();
+    let path = folder.join("current.pem");
+    fs::write(&path, &next).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(kids(&ring), [kid]);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let kid = SigningKey::parse(&next).unwrap().public().kid().to_owned();
+    assert_eq!(kids(&ring), std::slice::from_ref(&kid));
     fs::rename(&folder, base.path().join("away")).unwrap();
     assert_eq!(kids(&ring), [kid]);
     assert!(!folder.exists(), "a new first key was made");
